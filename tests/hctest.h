@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every C test needs: cmocka with TAP output. */
+#ifndef HC_TEST_H
+#define HC_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define HC_TEST_MAIN(tests)                                                                        \
+	int main(void)                                                                             \
+	{                                                                                          \
+		cmocka_set_message_output(CM_OUTPUT_TAP);                                          \
+		return cmocka_run_group_tests(tests, NULL, NULL);                                  \
+	}
+
+#endif
