@@ -3,6 +3,9 @@
 #include "model/checksum.h"
 
 #include <endian.h>
+
+/* For XXH3_state_t on the stack; its size is that of the installed library's header. */
+#define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
 /* Leaves are folded in groups that fit the stack. */
