@@ -124,8 +124,9 @@ int hc_duration_parse(const char *text, uint64_t *seconds_p)
 		if (text[n + 1])
 			return -EINVAL;
 	}
-	if (__builtin_mul_overflow(v, unit, seconds_p))
+	if (__builtin_mul_overflow(v, unit, &v))
 		return -ERANGE;
+	*seconds_p = v;
 	return 0;
 }
 
