@@ -69,7 +69,7 @@ struct hc_space_info {
 	uint64_t max_age_s;   /* 0: none */
 	uint8_t priority;
 	uint32_t n_series;
-	char name[HC_NAME_BYTES_MAX + 1];
+	char name[HC_NAME_BYTES];
 };
 #define HC_SPACE_SET_QUOTA    0x1u
 #define HC_SPACE_SET_MAX_AGE  0x2u
@@ -115,7 +115,7 @@ struct hc_dir_info {
 	uint32_t n_files;
 	struct hc_owner owner;
 	uint64_t mtime_ns;
-	char name[HC_NAME_BYTES_MAX + 1];
+	char name[HC_NAME_BYTES];
 };
 int hc_dir_get(struct hc_registry *registry, uint32_t id, struct hc_dir_info *info_p) HC_MUST_CHECK;
 int hc_dir_find(struct hc_registry *registry, uint32_t parent, const char *name, struct hc_dir_info *info_p)
@@ -167,7 +167,7 @@ struct hc_file_info {
 	uint64_t size_bytes;
 	uint64_t mtime_ns;
 	uint64_t node_id;
-	char name[HC_NAME_BYTES_MAX + 1];
+	char name[HC_NAME_BYTES];
 };
 int hc_file_find(struct hc_registry *registry, uint32_t dir, const char *name, struct hc_file_info *info_p)
 	HC_MUST_CHECK;
