@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The name of a page: its 32-byte hash, and the key that the node uses (series and hash). Pure values, no state.
- * A hash of fewer than 64 digits is left-aligned, zeros after it; how many digits count is part of the series. */
+/* The name of a page: its 32-byte hash, and the key that the node uses (series and hash). Pure
+ * values, no state. A hash of fewer than 64 digits is left-aligned, zeros after it; how many digits
+ * count is part of the series. */
 #ifndef HC_MODEL_HASH_H
 #define HC_MODEL_HASH_H
 
 #include "util/base.h"
 #include "util/hex.h"
 
-#define HC_HASH_BYTES	32
-#define HC_HASH_DIGITS	64
+#define HC_HASH_BYTES  32
+#define HC_HASH_DIGITS 64
 /* Room for the text form and its NUL. */
-#define HC_HASH_TEXT	65
+#define HC_HASH_TEXT 65
 
 struct hc_hash {
 	uint8_t bytes[HC_HASH_BYTES];
@@ -53,7 +54,7 @@ static inline HC_MUST_CHECK int hc_hash_parse(const char *text, struct hc_hash *
 {
 	struct hc_hash hash;
 
-	if (strnlen(text, HC_HASH_TEXT) != HC_HASH_DIGITS || hc_hex_decode(text, hash.bytes, HC_HASH_BYTES))
+	if (strlen(text) != HC_HASH_DIGITS || hc_hex_decode(text, hash.bytes, HC_HASH_BYTES))
 		return -EINVAL;
 	*hash_p = hash;
 	return 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of a page's bytes, as strides; and copies between any two orders. Pure functions.
  *
- * A page holds n_kv x n_layers x n_heads x n_tokens vectors of head_dim elements. Where vector (kv, layer, head, token)
- * lies is affine in all of its indices, with the head index cut in (group, head in group):
+ * A page holds n_kv x n_layers x n_heads x n_tokens vectors of head_dim elements. Where vector (kv,
+ *layer, head, token) lies is affine in all of its indices, with the head index cut in (group, head
+ *in group):
  *
  *	layout		one page				conversion unit
- *	layer_first	[kv][layer][token][head][dim]		= SGLang's page_first_direct, per page
- *	page_first	[kv][token][layer][head][dim]
- *	page_head	[kv][head][token][layer][dim]		MHA only
- *	page_unified	[group][layer][kv][token][head][dim]	one group: the house's own order
+ *	layer_first	[kv][layer][token][head][dim]		= SGLang's page_first_direct, per
+ *page page_first	[kv][token][layer][head][dim] page_head	[kv][head][token][layer][dim]
+ *MHA only page_unified	[group][layer][kv][token][head][dim]	one group: the house's own order
  *
  * MLA: one kv, one head; page_unified and layer_first are then the same bytes. */
 #ifndef HC_MODEL_LAYOUT_H
@@ -16,7 +16,8 @@
 
 #include "util/base.h"
 
-/* The numbers lie in catalogs: never renumber. Undeclared: bytes of unknown order, never converted, never guessed. */
+/* The numbers lie in catalogs: never renumber. Undeclared: bytes of unknown order, never converted,
+ * never guessed. */
 enum hc_layout {
 	HC_LAYOUT_UNDECLARED = 0,
 	HC_LAYOUT_LAYER_FIRST = 1,
@@ -40,7 +41,7 @@ enum hc_pool_layout {
 struct hc_geometry {
 	uint32_t n_kv; /* 2: K and V; 1: MLA, or one object of a pair */
 	uint32_t n_layers;
-	uint32_t n_heads; /* of this rank */
+	uint32_t n_heads;  /* of this rank */
 	uint32_t n_tokens; /* of the page */
 	uint32_t head_dim; /* elements; MLA: latent and rotary part together */
 	uint32_t element_bytes;
@@ -59,29 +60,31 @@ const char *hc_layout_name(enum hc_layout layout);
 /* Also takes "page_first_direct" for layer_first. -EINVAL for another word. */
 int hc_layout_parse(const char *text, enum hc_layout *layout_p) HC_MUST_CHECK;
 
-/* -EINVAL: a zero dimension, groups that do not divide heads, MLA with more than one head or kv; -ERANGE: too large. */
+/* -EINVAL: a zero dimension, groups that do not divide heads, MLA with more than one head or kv;
+ * -ERANGE: too large. */
 int hc_geometry_check(const struct hc_geometry *geometry) HC_MUST_CHECK;
 /* Bytes of one page; of a checked geometry. */
 uint64_t hc_geometry_page_bytes(const struct hc_geometry *geometry);
 uint64_t hc_geometry_vector_bytes(const struct hc_geometry *geometry);
 
-/* Strides of one page inside its slot (.page = page bytes: slots without padding). -EINVAL: bad geometry, undeclared or
- * unknown layout, page_head with MLA. */
-int hc_layout_strides(enum hc_layout layout, const struct hc_geometry *geometry, struct hc_strides *strides_p)
-	HC_MUST_CHECK;
+/* Strides of one page inside its slot (.page = page bytes: slots without padding). -EINVAL: bad
+ * geometry, undeclared or unknown layout, page_head with MLA. */
+int hc_layout_strides(enum hc_layout layout, const struct hc_geometry *geometry,
+		      struct hc_strides *strides_p) HC_MUST_CHECK;
 /* Strides of a whole buffer of n_pages pages. Errors as above. */
-int hc_layout_pool_strides(enum hc_pool_layout layout, const struct hc_geometry *geometry, uint64_t n_pages,
-			   struct hc_strides *strides_p) HC_MUST_CHECK;
+int hc_layout_pool_strides(enum hc_pool_layout layout, const struct hc_geometry *geometry,
+			   uint64_t n_pages, struct hc_strides *strides_p) HC_MUST_CHECK;
 
-static inline uint64_t hc_strides_offset(const struct hc_strides *s, uint64_t page_i, uint32_t kv_i, uint32_t layer_i,
-					 uint32_t head_i, uint32_t token_i)
+static inline uint64_t hc_strides_offset(const struct hc_strides *s, uint64_t page_i, uint32_t kv_i,
+					 uint32_t layer_i, uint32_t head_i, uint32_t token_i)
 {
-	return page_i * s->page + kv_i * s->kv + layer_i * s->layer + head_i / s->heads_per_group * s->group +
-	       head_i % s->heads_per_group * s->head + token_i * s->token;
+	return page_i * s->page + kv_i * s->kv + layer_i * s->layer +
+	       head_i / s->heads_per_group * s->group + head_i % s->heads_per_group * s->head +
+	       token_i * s->token;
 }
 
-/* A copy between two orders: nested loops over runs of run_bytes that are contiguous on both sides, innermost loop
- * first, neighbours merged as far as both sides allow. */
+/* A copy between two orders: nested loops over runs of run_bytes that are contiguous on both sides,
+ * innermost loop first, neighbours merged as far as both sides allow. */
 #define HC_COPY_DIMS_MAX 6
 struct hc_copy_plan {
 	uint64_t run_bytes;
@@ -93,12 +96,12 @@ struct hc_copy_plan {
 };
 
 /* For one page of the geometry. Strides as the functions above made them for it. */
-int hc_copy_plan_make(const struct hc_geometry *geometry, const struct hc_strides *src, const struct hc_strides *dst,
-		      struct hc_copy_plan *plan_p) HC_MUST_CHECK;
+int hc_copy_plan_make(const struct hc_geometry *geometry, const struct hc_strides *src,
+		      const struct hc_strides *dst, struct hc_copy_plan *plan_p) HC_MUST_CHECK;
 /* src and dst must not overlap. */
 void hc_copy_plan_run(const struct hc_copy_plan *plan, const void *src, void *dst);
 /* Both together, for one page in its slot. */
-int hc_layout_convert(const struct hc_geometry *geometry, enum hc_layout from, const void *src, enum hc_layout to,
-		      void *dst) HC_MUST_CHECK;
+int hc_layout_convert(const struct hc_geometry *geometry, enum hc_layout from, const void *src,
+		      enum hc_layout to, void *dst) HC_MUST_CHECK;
 
 #endif
