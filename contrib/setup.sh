@@ -4,6 +4,7 @@
 #	me	name of the program, for messages
 #	top	root of the source tree
 #	logs	directory of the logs
+#	configure_args	(may be unset) options for a first configure
 # Every function ends within a time limit or is a message.
 
 say()
@@ -121,7 +122,7 @@ build_tree()
 	fi
 	if [ ! -e "$build/config.status" ]; then
 		(cd "$build" && step configure 300 "install what it names; the whole story is in $build/config.log" \
-			../configure) || exit 1
+			../configure ${configure_args:-}) || exit 1
 	fi
 	step build 1800 "see the first error in the log; after a change of compilers: rm -r $build" \
 		make -C "$build" -j "$(make_jobs)" || exit 1

@@ -9,6 +9,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+/* Leaves the test: this machine cannot run it. The reason (a literal) is shown with the result. */
+#define hc_test_skip(reason)                                                                       \
+	do {                                                                                       \
+		print_message("# skip: " reason "\n");                                             \
+		skip();                                                                            \
+	} while (0)
+
 #define HC_TEST_MAIN(tests)                                                                        \
 	int main(void)                                                                             \
 	{                                                                                          \
