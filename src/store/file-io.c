@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Store "file": one request against the file system. Runs in a worker thread, holds no lock, keeps
+ * no state: what it opens it closes. See file.h and file-internal.h. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "model/checksum.h"
+#include "store/file-internal.h"
+#include "util/crash.h"
+#include "util/io.h"
+
+/* O_NONBLOCK: a FIFO that somebody put there must not stop a worker; regular files do not care. */
+#define HC_OPEN_COMMON (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+
+int hc_file_map_error(int error)
+{
+	switch (error) {
+	case 0:
+	case -ENOENT:
+	case -EBADMSG:
+	case -EIO:
+	case -ENOSPC:
+	case -EROFS:
+	case -ENODEV:
+	case -ESTALE:
+	case -EINVAL:
+	case -ECANCELED:
+		return error;
+	case -EDQUOT:
+		return -ENOSPC;
+	case -ENOMEDIUM:
+		return -ENODEV;
+	default:
+		return -EIO;
+	}
+}
+
+/* Opens a page file for reading and checks that it is one, of exactly the size that was asked for.
+ */
+static int hc_file_open_read(struct hc_file_disk *disk, const struct hc_store_page *page, int *fd_p)
+{
+	int flags = O_RDONLY | HC_OPEN_COMMON | (disk->direct ? O_DIRECT : 0);
+	hc_autofd int fd = -1;
+	char path[160];
+	const char *at = hc_file_page_path(page, path);
+	struct stat st;
+
+	/* Without O_NOATIME the first read of each page would dirty its inode; it is for owners
+	 * only. */
+	fd = openat(disk->pages_fd, at, flags | O_NOATIME);
+	if (fd < 0 && errno == EPERM)
+		fd = openat(disk->pages_fd, at, flags);
+	if (fd < 0)
+		return errno == ELOOP || errno == ENXIO ? -EBADMSG : -errno;
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != page->size_bytes)
+		return -EBADMSG;
+	*fd_p = hc_steal_fd(&fd);
+	return 0;
+}
+
+/* Reads n bytes (room: rounded up to a block) at a block-aligned offset. A short O_DIRECT read goes
+ * on at a block boundary. -EBADMSG where the file ends before. */
+static int hc_file_read_exact(int fd, void *buf, size_t n, uint64_t offset)
+{
+	size_t room = (size_t)hc_align_up(n, HC_BLOCK_BYTES);
+	size_t got = 0;
+
+	while (got < n) {
+		size_t from = got & ~(size_t)(HC_BLOCK_BYTES - 1);
+		ssize_t r = pread(fd, (char *)buf + from, room - from, (off_t)(offset + from));
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -errno;
+		if (from + (size_t)r <= got)
+			return -EBADMSG;
+		got = from + (size_t)r;
+	}
+	return 0;
+}
+
+static int hc_file_get(struct hc_file_disk *disk, const struct hc_store_request *request)
+{
+	const struct hc_store_page *page = &request->page;
+	hc_autofd int fd = -1;
+	int rc = hc_file_open_read(disk, page, &fd);
+
+	if (rc)
+		return rc;
+	rc = hc_file_read_exact(fd, request->data, (size_t)page->size_bytes, 0);
+	if (rc)
+		return rc;
+	if (!(request->flags & HC_STORE_NO_VERIFY) &&
+	    hc_checksum(request->data, page->size_bytes) != page->checksum)
+		return -EBADMSG;
+	return 0;
+}
+
+static int hc_file_verify(struct hc_file_disk *disk, const struct hc_store_request *request,
+			  const struct hc_file_scratch *scratch)
+{
+	const struct hc_store_page *page = &request->page;
+	hc_autofd int fd = -1;
+	int rc = hc_file_open_read(disk, page, &fd);
+	size_t leaf_i = 0;
+
+	if (rc)
+		return rc;
+	for (uint64_t at = 0; at < page->size_bytes; at += HC_FILE_PART_BYTES) {
+		size_t n = (size_t)hc_min_u64(HC_FILE_PART_BYTES, page->size_bytes - at);
+
+		rc = hc_file_read_exact(fd, scratch->part, n, at);
+		if (rc)
+			return rc;
+		for (size_t i = 0; i < n; i += HC_LEAF_BYTES)
+			scratch->leaves[leaf_i++] =
+				hc_checksum_leaf((const char *)scratch->part + i,
+						 (size_t)hc_min_u64(HC_LEAF_BYTES, n - i));
+	}
+	return hc_checksum_fold(scratch->leaves, page->size_bytes) == page->checksum ? 0 : -EBADMSG;
+}
+
+static int hc_file_set_meta(int fd, const struct hc_store_page *page)
+{
+	uint8_t meta[HC_XATTR_PAGE_BYTES];
+
+	hc_xattr_pack(page, meta);
+	if (fsetxattr(fd, HC_XATTR_PAGE, meta, sizeof(meta), 0))
+		return -errno;
+	if (page->flags & HC_STORE_PAGE_OPAQUE &&
+	    fsetxattr(fd, HC_XATTR_NAME, page->name, strlen(page->name), 0))
+		return -errno;
+	return 0;
+}
+
+/* fsync of the shard directory of a page. */
+static int hc_file_sync_shard(struct hc_file_disk *disk, const struct hc_store_page *page)
+{
+	char path[160];
+	char shard[4] = {0};
+	hc_autofd int fd = -1;
+
+	memcpy(shard, hc_file_page_path(page, path), 3);
+	fd = openat(disk->pages_fd, shard, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fsync(fd))
+		return -errno;
+	return 0;
+}
+
+static int hc_file_fill(int fd, const struct hc_store_request *request, bool direct)
+{
+	const struct hc_store_page *page = &request->page;
+	uint64_t n = direct ? hc_align_up(page->size_bytes, HC_BLOCK_BYTES) : page->size_bytes;
+	int rc = hc_pwrite_full(fd, request->data, (size_t)n, 0);
+
+	if (rc)
+		return rc;
+	hc_crash_point("store-put-data");
+	if (n != page->size_bytes && ftruncate(fd, (off_t)page->size_bytes))
+		return -errno;
+	rc = hc_file_set_meta(fd, page);
+	if (rc)
+		return rc;
+	hc_crash_point("store-put-xattr");
+	/* fsync, not fdatasync: ext4's fdatasync does not wait for a transaction that holds the
+	 * xattr alone. */
+	if (request->flags & HC_STORE_DURABLE && fsync(fd))
+		return -errno;
+	return 0;
+}
+
+static int hc_file_put(struct hc_file_disk *disk, const struct hc_store_request *request)
+{
+	int flags = O_WRONLY | O_CREAT | O_TRUNC | HC_OPEN_COMMON | (disk->direct ? O_DIRECT : 0);
+	char path[160];
+	const char *at = hc_file_page_path(&request->page, path);
+	hc_autofd int fd = openat(disk->pages_fd, at, flags, 0600);
+	int rc;
+
+	if (fd < 0 && errno == ENOENT) {
+		rc = hc_file_shard_make(disk, &request->page);
+		if (rc)
+			return rc;
+		fd = openat(disk->pages_fd, at, flags, 0600);
+	}
+	if (fd < 0)
+		return -errno;
+	rc = hc_file_fill(fd, request, disk->direct);
+	if (!rc && request->flags & HC_STORE_DURABLE)
+		rc = hc_file_sync_shard(disk, &request->page);
+	/* What is left of it would only take room until the next sweep. */
+	if (rc)
+		unlinkat(disk->pages_fd, at, 0);
+	return rc;
+}
+
+static int hc_file_adopt(struct hc_file_disk *disk, const struct hc_store_request *request)
+{
+	const struct hc_store_page *page = &request->page;
+	hc_autofd int fd = openat(disk->staging_fd, request->staging, O_RDWR | HC_OPEN_COMMON);
+	char path[160];
+	const char *at = hc_file_page_path(page, path);
+	struct stat st;
+	int rc;
+
+	if (fd < 0 || fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != page->size_bytes)
+		return -EBADMSG;
+	rc = hc_file_set_meta(fd, page);
+	if (rc)
+		return rc;
+	if (request->flags & HC_STORE_DURABLE && fsync(fd))
+		return -errno;
+	hc_crash_point("store-adopt");
+	rc = renameat(disk->staging_fd, request->staging, disk->pages_fd, at) ? -errno : 0;
+	if (rc == -ENOENT) {
+		rc = hc_file_shard_make(disk, page);
+		if (!rc && renameat(disk->staging_fd, request->staging, disk->pages_fd, at))
+			rc = -errno;
+	}
+	if (rc)
+		return rc;
+	hc_crash_point("store-adopt");
+	return request->flags & HC_STORE_DURABLE ? hc_file_sync_shard(disk, page) : 0;
+}
+
+static int hc_file_remove(struct hc_file_disk *disk, const struct hc_store_request *request)
+{
+	char path[160];
+
+	if (unlinkat(disk->pages_fd, hc_file_page_path(&request->page, path), 0))
+		return errno == ENOENT ? 0 : -errno;
+	return request->flags & HC_STORE_DURABLE ? hc_file_sync_shard(disk, &request->page) : 0;
+}
+
+static int hc_file_quarantine(struct hc_file_disk *disk, const struct hc_store_request *request)
+{
+	char path[160];
+	const char *at = hc_file_page_path(&request->page, path);
+
+	if (renameat(disk->pages_fd, at, disk->quarantine_fd, at + strlen("fff/")))
+		return errno == ENOENT ? 0 : -errno;
+	return 0;
+}
+
+int hc_file_run(struct hc_file_disk *disk, const struct hc_store_request *request,
+		const struct hc_file_scratch *scratch, int *medium_p)
+{
+	struct hc_store_file *store = disk->store;
+	int rc = store->hook ? store->hook(store->hook_arg, request) : 0;
+
+	if (!rc) {
+		switch (request->op) {
+		case HC_STORE_GET:
+			rc = hc_file_get(disk, request);
+			break;
+		case HC_STORE_PUT:
+			rc = hc_file_put(disk, request);
+			break;
+		case HC_STORE_ADOPT:
+			rc = hc_file_adopt(disk, request);
+			break;
+		case HC_STORE_VERIFY:
+			rc = hc_file_verify(disk, request, scratch);
+			break;
+		case HC_STORE_REMOVE:
+			rc = hc_file_remove(disk, request);
+			break;
+		case HC_STORE_QUARANTINE:
+			rc = hc_file_quarantine(disk, request);
+			break;
+		}
+	}
+	*medium_p = rc;
+	return hc_file_map_error(rc);
+}
