@@ -76,6 +76,8 @@ int hc_index_create(struct hc_index **index_p) HC_MUST_CHECK;
 void hc_index_destroy(struct hc_index *index);
 
 struct hc_shard *hc_index_shard(struct hc_index *index, const struct hc_hash *hash);
+/* 0 to HC_INDEX_SHARDS - 1; for tables that lie beside the shards under their locks. */
+unsigned hc_shard_number(const struct hc_shard *shard);
 void hc_shard_lock(struct hc_shard *shard);
 void hc_shard_unlock(struct hc_shard *shard);
 /* _locked. NULL when absent. */
