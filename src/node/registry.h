@@ -35,6 +35,7 @@ struct hc_registry_config {
 	const char *catalog_dir;  /* NULL: cachedir */
 	bool noinit;		  /* refuse an empty cachedir (-ENOENT) */
 	struct hc_owner root;	  /* owner and mode of directory 1 of a fresh cache */
+	bool embedded;		  /* for the message of the next one that finds the directory in use */
 	void (*catalog_lost)(void *arg, int error); /* catalog thread */
 	void *arg;
 };
@@ -103,6 +104,8 @@ int hc_series_open(struct hc_registry *registry, uint32_t space, const char *pat
 int hc_series_get(struct hc_registry *registry, uint32_t id, struct hc_series_info *info_p) HC_MUST_CHECK;
 /* Space of a series, 0 for an unknown id; lock-free, hot. */
 uint32_t hc_series_space(struct hc_registry *registry, uint32_t id);
+/* max_age of the space of a series (0: none); lock-free, hot. */
+uint64_t hc_series_max_age(struct hc_registry *registry, uint32_t id);
 /* Series ids of a space: heap array. */
 int hc_series_list(struct hc_registry *registry, uint32_t space, uint32_t **ids_p, size_t *n_p) HC_MUST_CHECK;
 
