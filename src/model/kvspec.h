@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The specification of a series: everything that decides what the bytes of its pages mean. Two
- *series whose specifications differ in anything never share a page: the fingerprint tells them
- *apart. Pure functions.
+ * series whose specifications differ in anything never share a page: the fingerprint tells them
+ * apart. Pure functions.
  *
  * Text form: one line of NAME=VALUE words, in this order when written, in any order when read:
  *
- *	model=org/m revision=abc component=draft attention=mha layers=32 kv_heads=8 head_dim=128
- *dtype=fp16 page_tokens=64 layout=page_unified head_groups=1 tp=0/1 pp=0/1 cp=0/1 dcp=0/1 dp=0/1
+ *	model=org/m revision=abc component=draft attention=mha layers=32 kv_heads=8
+ *	head_dim=128 dtype=fp16 page_tokens=64 layout=page_unified head_groups=1
+ *	tp=0/1 pp=0/1 cp=0/1 dcp=0/1 dp=0/1
  *
  * (attention=mla has latent_dim and rope_dim instead of kv_heads and head_dim.) revision,
- *component, head_groups and the ranks may be left out when read; revision, component, head_groups,
- *cp, dcp and dp are not written while they have their default. The layout must be told: there is no
- *guess. Blanks, control bytes, DEL and % in values are written %xx. */
+ * component, head_groups and the ranks may be left out when read; revision, component, head_groups,
+ * cp, dcp and dp are not written while they have their default. The layout must be told: there is
+ * no guess. Blanks, control bytes, DEL and % in values are written %xx. */
 #ifndef HC_MODEL_KVSPEC_H
 #define HC_MODEL_KVSPEC_H
 
@@ -37,8 +38,7 @@ enum hc_dtype {
 	HC_DTYPE_FP8_E4M3,
 	HC_DTYPE_FP8_E5M2,
 	HC_DTYPE_INT8,
-	HC_DTYPE_UINT8, /* packed rows whose meaning the engine alone knows; head_dim counts bytes
-			 */
+	HC_DTYPE_UINT8, /* packed rows that the engine alone understands; head_dim counts bytes */
 };
 
 enum hc_attention {

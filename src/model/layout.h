@@ -2,13 +2,13 @@
 /* The order of a page's bytes, as strides; and copies between any two orders. Pure functions.
  *
  * A page holds n_kv x n_layers x n_heads x n_tokens vectors of head_dim elements. Where vector (kv,
- *layer, head, token) lies is affine in all of its indices, with the head index cut in (group, head
- *in group):
+ * layer, head, token) lies is affine in all of its indices, with the head index cut in (group, head
+ * in group):
  *
- *	layout		one page				conversion unit
- *	layer_first	[kv][layer][token][head][dim]		= SGLang's page_first_direct, per
- *page page_first	[kv][token][layer][head][dim] page_head	[kv][head][token][layer][dim]
- *MHA only page_unified	[group][layer][kv][token][head][dim]	one group: the house's own order
+ *	layer_first	[kv][layer][token][head][dim]; SGLang's page_first_direct, per page
+ *	page_first	[kv][token][layer][head][dim]
+ *	page_head	[kv][head][token][layer][dim]; not for MLA
+ *	page_unified	[group][layer][kv][token][head][dim]; with one group the house's own order
  *
  * MLA: one kv, one head; page_unified and layer_first are then the same bytes. */
 #ifndef HC_MODEL_LAYOUT_H

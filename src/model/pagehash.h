@@ -4,12 +4,12 @@
  *	hash(page) = SHA-256([32 bytes of the page before] [tokens, 4 bytes little-endian each])
  *
  * A page with any token above 2^32 - 1 is wide: the byte FF, then 8 bytes a token. Bigram: a page
- *of P units covers P + 1 tokens and hashes each neighbouring pair; neighbouring pages share a
- *token. A token above 2^63 - 1 is -ERANGE (a negative one, seen from Python).
+ * of P units covers P + 1 tokens and hashes each neighbouring pair; neighbouring pages share a
+ * token. A token above 2^63 - 1 is -ERANGE (a negative one, seen from Python).
  *
  * Pure functions; a struct hc_pagehash belongs to one thread at a time. Nothing here pads or stores
- *a partial page: chains and streams yield whole pages only; hc_pagehash_page hashes exactly what it
- *is given. */
+ * a partial page: chains and streams yield whole pages only; hc_pagehash_page hashes exactly what
+ * it is given. */
 #ifndef HC_MODEL_PAGEHASH_H
 #define HC_MODEL_PAGEHASH_H
 

@@ -3,6 +3,8 @@
  * means what was asked for, so the two cannot drift apart. */
 #include "model/pagename.h"
 
+#include <ctype.h>
+
 #include "model/pagehash.h"
 
 static bool ends_with(const char *text, const char *end)
@@ -131,6 +133,11 @@ bool hc_pagename_target(const char *dir, const char *name, char target_dir[HC_PA
 	return target_name[0] && !hc_pagename_is_temporary(target_name, last_component(target_dir));
 }
 
+static bool is_percent_escape(const char *p)
+{
+	return p[0] == '%' && isxdigit((unsigned char)p[1]) && isxdigit((unsigned char)p[2]);
+}
+
 /* The longest run of hex digits, the first at a tie. */
 static size_t find_run(const char *name, size_t *n_p)
 {
@@ -139,6 +146,10 @@ static size_t find_run(const char *name, size_t *n_p)
 	for (size_t i = 0; name[i];) {
 		size_t n = 0;
 
+		if (is_percent_escape(name + i)) {
+			i += 3;
+			continue;
+		}
 		while (hc_hex_digit(name[i + n]) >= 0)
 			n++;
 		if (n > best_n) {

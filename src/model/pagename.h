@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a file name means, and back: (directory, name) <-> (series pattern, page hash). Pure
- *functions.
+ * functions.
  *
  * The hash is the longest run of at least 16 lower-case hex digits of the last component, the first
- *at a tie. The pattern is the path with that run cut out, and with the digits cut out of
- *directories that begin with the next (two or more) digits of the hash:
+ * at a tie; the two digits of a percent escape (LMCache's %40HASH) belong to no run. The
+ * pattern is the path with that run cut out, and with the digits cut out of directories that begin
+ * with the next (two or more) digits of the hash:
  *
  *	m_r0/abc/de_g0/abcdef...(64 digits).bin		m_r0/{3}/{2}_g0/{64}.bin
  *
  * {N} stands for N digits: in directories the next N from the left, in the name all of them.
- *Braces, blanks, control bytes and DEL are written {xHH}, so a pattern is one word on one line.
+ * Braces, blanks, control bytes and DEL are written {xHH}, so a pattern is one word on one line.
  * Guarantees: parse, then format, gives the same path; so no two paths share a (pattern, hash). A
- *path whose pattern does not fit, or whose run is longer than 64 digits, is opaque. */
+ * path whose pattern does not fit, or whose run is longer than 64 digits, is opaque. */
 #ifndef HC_MODEL_PAGENAME_H
 #define HC_MODEL_PAGENAME_H
 
@@ -29,10 +30,10 @@
 
 enum hc_name_kind {
 	HC_NAME_TEMPORARY = 1, /* never a page */
-	HC_NAME_ORDINARY, /* an ordinary file while it is small enough; else an opaque page with
-			     this hash */
-	HC_NAME_OPAQUE, /* a page without a usable hash in its name: hash is the SHA-256 of the path
-			 */
+	/* An ordinary file while it is small enough; else an opaque page with this hash. */
+	HC_NAME_ORDINARY,
+	/* A page without a usable hash in its name: hash is the SHA-256 of the path. */
+	HC_NAME_OPAQUE,
 	HC_NAME_PAGE,
 };
 
@@ -47,8 +48,8 @@ struct hc_pagename {
 };
 
 /* dir: directory relative to the space, components joined by '/', "" for the space itself. -EINVAL:
- * an empty component,
- * ".", "..", or a '/' in name; -ENAMETOOLONG: a component above 255 bytes or a path above 4,095. */
+ * an empty component, ".", "..", or a '/' in name; -ENAMETOOLONG: a component above 255 bytes or a
+ * path above 4,095. */
 int hc_pagename_parse(const char *dir, const char *name,
 		      struct hc_pagename *parsed_p) HC_MUST_CHECK;
 
