@@ -101,6 +101,7 @@ struct hc_page_info {
 	uint64_t checksum;
 	uint64_t mtime_ns;
 	struct hc_owner owner;
+	uint32_t entry;	  /* with sequence: what a front end remembers of a body */
 	uint32_t dir;
 	uint32_t depth;
 	uint32_t stamp;
