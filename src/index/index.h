@@ -42,32 +42,43 @@
 #define HC_ENTRY_FORCED     0x4000u /* backup asked for by fsync or sync: admission does not apply */
 #define HC_ENTRY_EXPECTS    0x8000u /* counted as a child of its parent in memory or on disk (see n_children) */
 
+/* The first 64 bytes are what a look-up, its touch and an expiry check need. */
 struct hc_entry {
 	struct hc_hash hash;
-	struct hc_hash parent;	 /* all zero: root, or unknown */
-	uint64_t sequence;	 /* of the publish; unique per body */
-	uint64_t node_id;	 /* FUSE node id, 0: none given yet */
-	uint64_t checksum;
-	uint64_t mtime_ns;
 	uint32_t series;
-	uint32_t number;	 /* of this entry */
-	uint32_t size_bytes;
 	uint32_t stamp;
 	uint32_t depth : 24;
 	uint32_t priority : 8;
-	uint32_t slot;		 /* HC_ENTRY_NO_SLOT: not in memory */
-	uint16_t disk;		 /* HC_ENTRY_NO_DISK: not on disk */
-	uint16_t owner;		 /* interned (uid, gid, mode), see owner.h */
-	uint32_t dir;		 /* directory id, 0: none */
-	uint32_t dir_next;	 /* entry numbers, under the directory list's lock */
-	uint32_t dir_prev;
-	uint32_t n_children_mem;  /* entries in memory whose parent is this page and that name it in their series */
-	uint32_t n_children_disk;
-	uint32_t refs;		 /* leases and opens */
-	uint16_t pins;
+	uint16_t hits; /* stays at its maximum: hc_entry_hit */
 	uint16_t flags;
-	uint32_t hits;
+	uint64_t mtime_ns;
+	uint32_t slot;	     /* HC_ENTRY_NO_SLOT: not in memory */
+	uint32_t refs : 22;  /* leases and opens, at most HC_ENTRY_REFS_MAX */
+	uint32_t pins : 10;  /* at most HC_ENTRY_PINS_MAX */
+	struct hc_hash parent; /* all zero: root, or unknown */
+	uint64_t sequence;     /* of the publish; unique per body; set before hc_index_dir_add */
+	uint64_t node_id;      /* FUSE node id, 0: none given yet */
+	uint64_t checksum;
+	uint32_t number; /* of this entry */
+	uint32_t size_bytes;
+	uint16_t disk;	   /* HC_ENTRY_NO_DISK: not on disk */
+	uint16_t owner;	   /* interned (uid, gid, mode), see owner.h */
+	uint32_t dir;	   /* directory id, 0: none */
+	uint32_t dir_next; /* entry numbers, under the directory list's lock */
+	uint32_t dir_prev;
+	uint32_t n_children_mem; /* entries in memory with this parent that name it in their series */
+	uint32_t n_children_disk;
 };
+_Static_assert(sizeof(struct hc_entry) == 152, "one entry per page: its size is most of index_memory");
+
+#define HC_ENTRY_REFS_MAX ((1u << 22) - 1)
+#define HC_ENTRY_PINS_MAX ((1u << 10) - 1)
+
+static inline void hc_entry_hit(struct hc_entry *entry)
+{
+	if (entry->hits != UINT16_MAX)
+		entry->hits++;
+}
 
 struct hc_index;
 struct hc_shard;
@@ -89,23 +100,28 @@ void hc_shard_unname(struct hc_shard *shard, struct hc_entry *entry);
 /* _locked. Gives an unnamed entry's memory back. */
 void hc_shard_free(struct hc_shard *shard, struct hc_entry *entry);
 
-/* The entry with that number (allocated or not): look at it only with its shard locked, and compare `sequence`. */
+/* The entry with that number, which was given out once (allocated or not by now): look at it only with its shard
+ * locked, and compare `sequence` (0 in a free entry). */
 struct hc_entry *hc_index_entry(struct hc_index *index, uint32_t number);
 struct hc_shard *hc_index_entry_shard(struct hc_index *index, uint32_t number);
 /* The entry's shard from a pointer. */
 struct hc_shard *hc_entry_shard(struct hc_index *index, const struct hc_entry *entry);
 
 /* How many leading hashes exist in every one of the series. A page older than expire_before_ns[s] (0: never) does not
- * exist. stamp != 0: the found pages are touched: stamp, hits, and depth = depth0 + position where the entry has no
- * parent. Prefetches ahead; locks one shard at a time; an unsealed page exists. */
+ * exist; expire_before_ns may be NULL. stamp != 0: the counted pages are touched: hits, stamp if it is newer, and with
+ * it depth = position where the entry has no parent. Prefetches ahead; locks one shard at a time; an unsealed page
+ * exists. */
 size_t hc_index_exists_prefix(struct hc_index *index, const uint32_t *series, const uint64_t *expire_before_ns,
 			      size_t n_series, const struct hc_hash *hashes, size_t n, uint32_t stamp);
 
-/* A new stamp for a touching batch: one more than the last. At 2^32 - 2^20 everything is rebased (see
- * hc_index_rebase); callers never see a smaller stamp for a later batch except across a rebase. */
+/* A new stamp for a touching batch: one more than the last, never 0; it stays at 2^32 - 1 when there is no higher one.
+ * A caller that gets HC_INDEX_STAMP_REBASE or more calls hc_index_rebase, hc_walks_rebase and hc_order_rebase soon;
+ * nobody sees a smaller stamp for a later batch except across a rebase. */
+#define HC_INDEX_STAMP_REBASE (UINT32_MAX - (1u << 20))
 uint32_t hc_index_stamp(struct hc_index *index);
+/* The next stamp will be greater than this one. */
 void hc_index_stamp_restore(struct hc_index *index, uint32_t stamp);
-/* Stamps fall by `by`, at least to 0, in all entries; the caller rebuilds the orders. */
+/* Stamps fall by `by`, at least to 0, in the counter and in all entries. */
 void hc_index_rebase(struct hc_index *index, uint32_t by);
 
 /* Visits every allocated named entry, shard by shard, with its shard locked; each must not lock, call back or free.
@@ -117,7 +133,8 @@ bool hc_index_step(struct hc_index *index, uint64_t *cursor_p, size_t n, int (*e
 uint64_t hc_index_count(struct hc_index *index);
 uint64_t hc_index_bytes(struct hc_index *index);
 
-/* Directory lists. add needs the entry's shard locked; each entry is in at most one list. */
+/* Directory lists. add and remove need the entry's shard locked; each entry is in at most one list. When memory is out
+ * add logs it and the entry stays in no list. */
 void hc_index_dir_add(struct hc_index *index, struct hc_entry *entry, uint32_t dir);
 void hc_index_dir_remove(struct hc_index *index, struct hc_entry *entry);
 uint64_t hc_index_dir_count(struct hc_index *index, uint32_t dir);

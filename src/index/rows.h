@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs of catalog values: fixed little-endian fields behind a version byte, then optional text. What is read is
- * input: every field is checked, -EBADMSG for impossible ones, -EPROTO for a newer version. Pure functions. */
+/* Codecs of catalog values: fields behind a version byte, small numbers in few bytes, then optional text (rows.c has the
+ * format). What is read is input: every field is checked, -EBADMSG for impossible ones, -EPROTO for a newer version.
+ * What is packed must be possible (permission bits in mode, 24 bits of depth, sizes of pages below 4 GiB, names that
+ * are one component): anything else is a programmer's error. Pure functions. */
 #ifndef HC_INDEX_ROWS_H
 #define HC_INDEX_ROWS_H
 
