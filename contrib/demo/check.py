@@ -109,7 +109,7 @@ class Mount:
         return found[-1]
 
 
-BAD_COUNTER = "bad_pages"
+BAD_COUNTER = "bad_checksum"
 
 
 def flip_high_bit(path):
