@@ -140,6 +140,34 @@ int hc_layout_pool_strides(enum hc_pool_layout layout, const struct hc_geometry 
 	return 0;
 }
 
+int hc_layout_extents(enum hc_pool_layout layout, const struct hc_geometry *g, uint64_t n_pages,
+		      uint64_t page_i, uint32_t n_splits, struct hc_extent *extents,
+		      size_t n_extents_max, size_t *n_extents_p)
+{
+	uint32_t n_kv = layout == HC_POOL_PAGE_UNIFIED ? 1 : g->n_kv;
+	uint64_t n_parts = layout == HC_POOL_LAYER_FIRST ? g->n_layers : n_splits;
+	struct hc_strides s;
+	uint64_t part, step;
+	int err = hc_layout_pool_strides(layout, g, n_pages, &s);
+
+	if (err)
+		return err;
+	if (page_i >= n_pages || !n_splits || g->n_heads % n_splits ||
+	    (n_splits > 1 && layout != HC_POOL_PAGE_HEAD))
+		return -EINVAL;
+	part = hc_geometry_page_bytes(g) / n_kv / n_parts;
+	step = layout == HC_POOL_LAYER_FIRST ? s.layer : part;
+	if (extents && n_parts * n_kv > n_extents_max)
+		return -ENOSPC;
+	for (uint64_t i = 0; extents && i < n_parts; i++) {
+		for (uint64_t kv = 0; kv < n_kv; kv++)
+			*extents++ =
+				(struct hc_extent){page_i * s.page + i * step + kv * s.kv, part};
+	}
+	*n_extents_p = n_parts * n_kv;
+	return 0;
+}
+
 struct dim {
 	uint64_t count, src, dst;
 };

@@ -83,6 +83,21 @@ static inline uint64_t hc_strides_offset(const struct hc_strides *s, uint64_t pa
 	       token_i * s->token;
 }
 
+/* A contiguous piece of a buffer. */
+struct hc_extent {
+	uint64_t offset, size_bytes;
+};
+
+/* The pieces of one page in a whole buffer, in the order of SGLang's zero-copy descriptors: layer
+ * by layer K, V (layer_first), else K, V, else the page alone (page_unified, MLA). n_splits above
+ * 1: page_head alone, the heads of K and V in that many equal parts, part by part K, V. With
+ * extents NULL only counts. -EINVAL: as hc_layout_pool_strides, page_i beyond the buffer, a split
+ * that there is not; -ENOSPC: more than n_extents_max. */
+int hc_layout_extents(enum hc_pool_layout layout, const struct hc_geometry *geometry,
+		      uint64_t n_pages, uint64_t page_i, uint32_t n_splits,
+		      struct hc_extent *extents, size_t n_extents_max,
+		      size_t *n_extents_p) HC_MUST_CHECK;
+
 /* A copy between two orders: nested loops over runs of run_bytes that are contiguous on both sides,
  * innermost loop first, neighbours merged as far as both sides allow. */
 #define HC_COPY_DIMS_MAX 6
