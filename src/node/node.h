@@ -109,6 +109,7 @@ struct hc_page_info {
 	uint32_t refs;
 	uint16_t pins;
 	uint16_t flags;	  /* HC_ENTRY_* */
+	uint32_t entry;	  /* index number, for calls by (entry, sequence) */
 	bool in_memory;
 	bool on_disk;
 };
@@ -184,10 +185,13 @@ void hc_node_abort(struct hc_node *node, struct hc_ref *refs, size_t n);
 /* A staging file of the store becomes a page on disk. The file is consumed on success and removed on error. */
 int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item)
 	HC_MUST_CHECK;
-/* The disk to stage a new body on, and a fresh staging file. -ENOSPC (disk limit, min_free), -EDQUOT, -ENODEV (memory
- * only). Charges expect_bytes to the space. */
-int hc_node_stage(struct hc_node *node, uint32_t space, uint64_t expect_bytes, uint16_t *disk_p, int *fd_p, char *name,
-		  size_t room) HC_MUST_CHECK;
+/* The disk to stage a new body on, and a fresh staging file. -ENOSPC (disk limit, min_free), -ENODEV (memory only). The
+ * caller charges the space for what it writes (hc_node_charge) and takes that back before publish or unstage: the page
+ * then pays for itself. */
+int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p, int *fd_p, char *name, size_t room)
+	HC_MUST_CHECK;
+/* Charges (or gives back, bytes < 0) bytes of bodies under construction. -EDQUOT when no pages of the space can go. */
+int hc_node_charge(struct hc_node *node, uint32_t space, int64_t bytes) HC_MUST_CHECK;
 void hc_node_unstage(struct hc_node *node, uint16_t disk, const char *name);
 
 /* --- whole node --- */
