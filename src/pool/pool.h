@@ -46,6 +46,9 @@ struct hc_numa {
 	void *arg;
 };
 
+/* The nodes with memory that this process may use; n = 0 where there is only one. */
+void hc_numa_detect(struct hc_numa *numa_p);
+
 struct hc_pool_config {
 	const char *dir;	 /* directory of segment files and table; NULL: memfd, adopts nothing */
 	enum hc_pool_kind kind;	 /* what dir is on (see place.h); shown in stats */
@@ -109,7 +112,9 @@ uint64_t hc_pool_slot_bytes(uint64_t page_bytes);
  * segments are cut when the class has none left and a free segment is there). Slots become `state`, FILLING or
  * LOADING. numa_node: preferred, or -1. *n_p: slots got, 0 <= *n_p <= n, in *n_runs_p <= max_runs runs.
  * 0 when n slots were got; -ENOSPC when fewer (also with some got: the caller keeps or frees them); -EFBIG when
- * slot_bytes exceeds a segment; -EAGAIN when fewer were got while populate still goes on. */
+ * slot_bytes exceeds a segment; -EAGAIN when fewer were got while populate still goes on or another thread cuts a
+ * segment (hc_pool_populate_wait waits for both). Besides uncut segments, those of other classes in which no slot
+ * is held are cut anew; one of another domain is zeroed first, which takes about 0.1 s a GiB. */
 int hc_pool_reserve(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes, uint32_t n,
 		    int numa_node, enum hc_slot_state state, struct hc_run *runs, uint32_t max_runs,
 		    uint32_t *n_runs_p, uint32_t *n_p) HC_MUST_CHECK;
