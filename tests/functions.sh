@@ -21,6 +21,7 @@ cleanup_list=		# functions of cleanup_fn, the latest first
 daemon_pid=		# of the latest start_daemon
 daemon_mnt=
 daemon_log=
+daemon_status=
 
 # skip REASON: this machine cannot run the test.
 skip()
@@ -130,7 +131,7 @@ _daemon_ready()
 
 # start_daemon CACHEDIR MOUNTPOINT [OPTION...]: in the foreground mode, in the background of the test;
 # returns when the mount answers. Sets daemon_pid, daemon_mnt, daemon_log. Returns 1 if it ended by
-# itself (the log says why), fails the test if it does neither within 30 s.
+# itself (daemon_status; the log says why), fails the test if it does neither within 30 s.
 start_daemon()
 {
 	_cachedir=$1
@@ -150,6 +151,7 @@ start_daemon()
 	}
 	is_running "$daemon_pid" && return 0
 	wait "$daemon_pid"
+	daemon_status=$?
 	_forget_daemon "$daemon_pid"
 	return 1
 }
@@ -228,7 +230,7 @@ _at_exit()
 	done
 	printf '%s' "$daemons" | while read -r _pid _mnt; do
 		unmount "$_mnt"
-		end_process "$_pid" 5
+		end_process "$_pid" "${HC_END_SECONDS:-5}"
 	done
 	if [ "$_status" != 0 ] && [ "$_status" != 77 ]; then
 		for _log in "$tmp"/daemon-*.log; do
