@@ -334,7 +334,7 @@ static void test_bad_patterns(void **state)
 		".{16}.abcdef",
 		"{1234567890123}",
 	};
-	char path[HC_PATH_BYTES];
+	char path[HC_PATH_BYTES] = "untouched";
 	struct hc_hash hash, tail;
 	uint32_t n_digits = 77;
 
@@ -344,6 +344,7 @@ static void test_bad_patterns(void **state)
 		assert_int_not_equal(hc_pagename_format(bad[i], &hash, path), 0);
 	}
 	assert_int_equal(n_digits, 77);
+	assert_string_equal(path, "untouched");
 	/* Digits beyond the pattern's. */
 	assert_int_equal(hc_pagename_format("{32}", &hash, path), -EINVAL);
 	memset(&tail, 0, sizeof(tail));

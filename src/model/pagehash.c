@@ -27,17 +27,21 @@ void hc_sha256(const void *data, size_t size_bytes, struct hc_hash *hash_p)
 	SHA256(data, size_bytes, hash_p->bytes);
 }
 
-static uint64_t token_at(const struct hc_tokens *tokens, size_t i)
+static uint64_t load_u64(const void *ids, size_t i)
 {
-	if (tokens->id_bytes == 4) {
-		uint32_t v;
-
-		memcpy(&v, (const char *)tokens->ids + 4 * i, 4);
-		return v;
-	}
 	uint64_t v;
 
-	memcpy(&v, (const char *)tokens->ids + 8 * i, 8);
+	memcpy(&v, (const char *)ids + 8 * i, 8);
+	return v;
+}
+
+static uint64_t token_at(const struct hc_tokens *tokens, size_t i)
+{
+	uint32_t v;
+
+	if (tokens->id_bytes == 8)
+		return load_u64(tokens->ids, i);
+	memcpy(&v, (const char *)tokens->ids + 4 * i, 4);
 	return v;
 }
 
@@ -50,17 +54,12 @@ static struct hc_tokens slice(const struct hc_tokens *tokens, size_t first, size
 /* The bits that any token has; all of them narrow for 4-byte ids. */
 static uint64_t bits_of(const struct hc_tokens *tokens)
 {
-	const char *p = tokens->ids;
 	uint64_t bits = 0;
 
 	if (tokens->id_bytes == 4)
 		return 0;
-	for (size_t i = 0; i < tokens->n_tokens; i++) {
-		uint64_t v;
-
-		memcpy(&v, p + 8 * i, 8);
-		bits |= v;
-	}
+	for (size_t i = 0; i < tokens->n_tokens; i++)
+		bits |= load_u64(tokens->ids, i);
 	return bits;
 }
 
@@ -70,6 +69,7 @@ static bool tokens_valid(const struct hc_tokens *tokens)
 	       (tokens->ids || !tokens->n_tokens) && tokens->n_tokens <= SIZE_MAX / 16;
 }
 
+/* 4-byte ids, or 8-byte ids that all fit in 4. */
 static void feed_narrow(SHA256_CTX *sha, const struct hc_tokens *tokens)
 {
 	uint32_t room[CHUNK];
@@ -79,24 +79,34 @@ static void feed_narrow(SHA256_CTX *sha, const struct hc_tokens *tokens)
 		return;
 	}
 	for (size_t i = 0; i < tokens->n_tokens; i += CHUNK) {
-		struct hc_tokens part = slice(tokens, i, hc_min_u64(CHUNK, tokens->n_tokens - i));
+		size_t n = hc_min_u64(CHUNK, tokens->n_tokens - i);
 
-		for (size_t k = 0; k < part.n_tokens; k++)
-			room[k] = htole32((uint32_t)token_at(&part, k));
-		SHA256_Update(sha, room, part.n_tokens * 4);
+		if (tokens->id_bytes == 4) {
+			for (size_t k = 0; k < n; k++)
+				room[k] = htole32((uint32_t)token_at(tokens, i + k));
+		} else {
+			for (size_t k = 0; k < n; k++)
+				room[k] = htole32((uint32_t)load_u64(tokens->ids, i + k));
+		}
+		SHA256_Update(sha, room, n * 4);
 	}
 }
 
+/* 8-byte ids. */
 static void feed_wide(SHA256_CTX *sha, const struct hc_tokens *tokens)
 {
 	uint64_t room[CHUNK];
 
+	if (little_endian) {
+		SHA256_Update(sha, tokens->ids, tokens->n_tokens * 8);
+		return;
+	}
 	for (size_t i = 0; i < tokens->n_tokens; i += CHUNK) {
-		struct hc_tokens part = slice(tokens, i, hc_min_u64(CHUNK, tokens->n_tokens - i));
+		size_t n = hc_min_u64(CHUNK, tokens->n_tokens - i);
 
-		for (size_t k = 0; k < part.n_tokens; k++)
-			room[k] = htole64(token_at(&part, k));
-		SHA256_Update(sha, room, part.n_tokens * 8);
+		for (size_t k = 0; k < n; k++)
+			room[k] = htole64(load_u64(tokens->ids, i + k));
+		SHA256_Update(sha, room, n * 8);
 	}
 }
 

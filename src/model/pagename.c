@@ -7,6 +7,11 @@
 
 #include "model/pagehash.h"
 
+static inline bool is_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
 static bool ends_with(const char *text, const char *end)
 {
 	size_t n = strlen(text), end_n = strlen(end);
@@ -16,7 +21,7 @@ static bool ends_with(const char *text, const char *end)
 
 static bool all_hex(const char *text)
 {
-	while (hc_hex_digit(*text) >= 0)
+	while (is_hex(*text))
 		text++;
 	return !*text;
 }
@@ -150,7 +155,7 @@ static size_t find_run(const char *name, size_t *n_p)
 			i += 3;
 			continue;
 		}
-		while (hc_hex_digit(name[i + n]) >= 0)
+		while (is_hex(name[i + n]))
 			n++;
 		if (n > best_n) {
 			best = i;
@@ -240,11 +245,18 @@ static void put_literal(struct out *out, const char *text, size_t n)
 	put(out, text + plain, n - plain);
 }
 
+/* {N} for N from 2 to 64: by hand, every look-up of a name comes through here. */
 static void put_digits(struct out *out, size_t n)
 {
-	char text[16];
+	char text[4];
+	size_t used = 0;
 
-	put(out, text, (size_t)snprintf(text, sizeof(text), "{%zu}", n));
+	text[used++] = '{';
+	if (n > 9)
+		text[used++] = (char)('0' + n / 10);
+	text[used++] = (char)('0' + n % 10);
+	text[used++] = '}';
+	put(out, text, used);
 }
 
 /* digits: the hash's, n_digits of them. */
@@ -255,7 +267,7 @@ static void put_dir(struct out *out, const char *dir, const char *digits, size_t
 	while (*dir) {
 		size_t n = strcspn(dir, "/"), run = 0;
 
-		while (run < n && hc_hex_digit(dir[run]) >= 0)
+		while (run < n && is_hex(dir[run]))
 			run++;
 		if (run >= 2 && run <= n_digits - at && !memcmp(dir, digits + at, run)) {
 			put_digits(out, run);
@@ -402,7 +414,6 @@ int hc_pagename_format(const char *pattern, const struct hc_hash *hash, char pat
 	err = expand(pattern, digits, &out);
 	if (err)
 		return err;
-	memcpy(path, room, out.used + 1);
 	slash = strrchr(room, '/');
 	if (slash)
 		*slash = 0;
@@ -412,6 +423,9 @@ int hc_pagename_format(const char *pattern, const struct hc_hash *hash, char pat
 	if (parsed.kind != HC_NAME_PAGE || strcmp(parsed.pattern, pattern) ||
 	    !hc_hash_equal(&parsed.hash, hash))
 		return -EINVAL;
+	if (slash)
+		*slash = '/';
+	memcpy(path, room, out.used + 1);
 	return 0;
 }
 
