@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Store "fault": wraps another store and makes it fail on command: delays, hangs, EIO, ENOSPC, short reads, flipped
- * bits, per operation, by seed and rate or by "the n-th". For tests and benches; it owns the inner store. */
+ * bits, per operation, by seed and rate or by "the n-th". For tests and benches; it owns the inner store.
+ *
+ * FLIP and SHORT act as a medium does. GET: the bytes in data are damaged, the result is -EBADMSG (a flip under
+ * HC_STORE_NO_VERIFY: 0). PUT: what is stored is damaged, the result is the inner store's; the caller's buffer is
+ * never touched. VERIFY: -EBADMSG. Other operations move no bytes: no effect.
+ * A request that is held (HANG, DELAY) has not reached the inner store; close gives it -ECANCELED. */
 #ifndef HC_STORE_FAULT_H
 #define HC_STORE_FAULT_H
 

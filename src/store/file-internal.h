@@ -23,7 +23,7 @@
 /* VERIFY reads in parts of this size; whole leaves and whole blocks. */
 #define HC_FILE_PART_BYTES ((size_t)1 << 20)
 /* So many EIO within so long take a disk out. */
-#define HC_FILE_EIO_MAX     3
+#define HC_FILE_EIO_MAX 3
 /* At most one line about failed requests of a disk in so long. */
 #define HC_FILE_LOG_SPAN_NS (10 * HC_NS_PER_S)
 #define HC_FILE_EIO_SPAN_NS (10 * HC_NS_PER_S)
@@ -72,6 +72,8 @@ struct hc_file_disk {
 	bool direct;     /* O_DIRECT works here */
 	struct hc_file_group groups[HC_FILE_N_GROUPS];
 	atomic_bool out;
+	_Atomic uint64_t n_shards_made;   /* in pages/, by this run */
+	_Atomic uint64_t n_shards_synced; /* so many are durable */
 	_Atomic uint64_t n_errors;
 	_Atomic uint64_t logged_ns; /* the last line about a failed request */
 	_Atomic uint64_t staging_next;
@@ -124,7 +126,7 @@ static inline struct hc_store_request *hc_file_list_take(struct hc_file_list *li
 /* file-dir.c: identity, probes, directories of one disk. Messages are logged. */
 int hc_file_disk_open(struct hc_file_disk *disk, const char *dir, bool init_empty) HC_MUST_CHECK;
 void hc_file_disk_close(struct hc_file_disk *disk);
-/* Makes pages/<3 hex> of a page, durably. */
+/* Makes pages/<3 hex> of a page; it is durable after the next durable put. */
 int hc_file_shard_make(struct hc_file_disk *disk, const struct hc_store_page *page) HC_MUST_CHECK;
 /* file-walk.c */
 int hc_file_list_pages(struct hc_store *store, uint16_t disk, hc_store_each_t each, void *arg);

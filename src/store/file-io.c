@@ -137,13 +137,22 @@ static int hc_file_set_meta(int fd, const struct hc_store_page *page)
 	return 0;
 }
 
-/* fsync of the shard directory of a page. */
+/* fsync of the shard directory of a page, and of pages/ where that has new ones. */
 static int hc_file_sync_shard(struct hc_file_disk *disk, const struct hc_store_page *page)
 {
+	uint64_t synced = atomic_load(&disk->n_shards_synced);
+	uint64_t made = atomic_load(&disk->n_shards_made);
 	char path[160];
 	char shard[4] = {0};
 	hc_autofd int fd = -1;
 
+	if (synced < made) {
+		if (fsync(disk->pages_fd))
+			return -errno;
+		while (synced < made &&
+		       !atomic_compare_exchange_weak(&disk->n_shards_synced, &synced, made))
+			;
+	}
 	memcpy(shard, hc_file_page_path(page, path), 3);
 	fd = openat(disk->pages_fd, shard, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd))

@@ -74,7 +74,9 @@ typedef void (*hc_store_each_t)(void *arg, uint16_t disk, const struct hc_store_
 
 struct hc_store_ops {
 	const char *name;
-	void (*close)(struct hc_store *store); /* waits for running requests; queued ones complete -ECANCELED */
+	/* Waits for running requests; queued ones get the result -ECANCELED. All that was not reaped before is the
+	 * caller's again when it returns, with its result set. */
+	void (*close)(struct hc_store *store);
 	/* Accepts a leading part of reqs; returns how many (0..n): the rest is back-pressure. */
 	size_t (*submit)(struct hc_store *store, struct hc_store_request **reqs, size_t n);
 	/* Completed requests, at most max; 0 when none. */
