@@ -22,6 +22,36 @@ die()
 	exit 1
 }
 
+child=		# of bounded, while it runs
+
+# bounded SECONDS COMMAND...: runs a program (not a function) with a time limit, in the background, so
+# that an interrupt is acted on at once. Its output goes to the file $output, if that is set. Its
+# status; 124 or 137 when time was up.
+output=
+bounded()
+{
+	_limit=$1
+	shift
+	if [ -n "$output" ]; then
+		timeout -k 10 "$_limit" "$@" </dev/null >"$output" 2>&1 &
+	else
+		timeout -k 10 "$_limit" "$@" </dev/null &
+	fi
+	child=$!
+	wait "$child"
+	_rc=$?
+	child=
+	return "$_rc"
+}
+
+# interrupted: for traps.
+interrupted()
+{
+	trap '' INT TERM HUP
+	[ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+	die "interrupted$*"
+}
+
 # step NAME SECONDS REMEDY COMMAND...: runs a program (not a function) with its output in a log;
 # 1 after a message that names the step, shows the end of the log and says what to do.
 step()
@@ -33,8 +63,10 @@ step()
 	_log=$logs/$(printf '%s' "$_name" | tr -c 'a-z0-9\n' -).log
 	_began=$(date +%s)
 	printf '==> %s ... ' "$_name"
-	timeout -k 10 "$_seconds" "$@" >"$_log" 2>&1 </dev/null
+	output=$_log
+	bounded "$_seconds" "$@"
 	_rc=$?
+	output=
 	if [ "$_rc" = 0 ]; then
 		say "done ($(($(date +%s) - _began)) s)"
 		return 0
@@ -82,9 +114,10 @@ root_prefix()
 packages_install()
 {
 	_names=$(packages_of "$@")
-	command -v dpkg-query >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 || {
+	{ command -v dpkg-query && command -v apt-get; } >/dev/null 2>&1 || {
 		say "==> this is neither Debian nor Ubuntu: installing nothing. What is needed has there the names"
-		say "    $(echo $_names)"
+		# shellcheck disable=SC2086
+		say "   " $_names
 		return 0
 	}
 	_missing=$(packages_missing $_names)
