@@ -511,6 +511,13 @@ static int hc_fault_sweep(struct hc_store *base, uint16_t disk,
 	return inner->ops->sweep(inner, disk, keep, arg, quarantine, n_removed_p, bytes_removed_p);
 }
 
+static int hc_fault_sync(struct hc_store *base, uint16_t disk)
+{
+	struct hc_store *inner = hc_fault_of(base)->inner;
+
+	return inner->ops->sync(inner, disk);
+}
+
 static const struct hc_store_ops hc_fault_ops = {
 	.name = "fault",
 	.close = hc_fault_close,
@@ -523,6 +530,7 @@ static const struct hc_store_ops hc_fault_ops = {
 	.list = hc_fault_list,
 	.staging_create = hc_fault_staging_create,
 	.staging_remove = hc_fault_staging_remove,
+	.sync = hc_fault_sync,
 	.sweep = hc_fault_sweep,
 };
 

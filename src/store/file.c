@@ -347,6 +347,19 @@ static int hc_file_disk_info(struct hc_store *base, uint16_t disk_i,
 	return 0;
 }
 
+static int hc_file_sync(struct hc_store *base, uint16_t disk_i)
+{
+	struct hc_store_file *store = hc_file_of(base);
+	struct hc_file_disk *disk;
+
+	if (disk_i >= store->n_disks)
+		return -EINVAL;
+	disk = &store->disks[disk_i];
+	if (atomic_load(&disk->out))
+		return -ENODEV;
+	return syncfs(disk->dir_fd) ? hc_file_map_error(-errno) : 0;
+}
+
 static void hc_file_close(struct hc_store *base)
 {
 	struct hc_store_file *store = hc_file_of(base);
@@ -385,6 +398,7 @@ static const struct hc_store_ops hc_file_ops = {
 	.list = hc_file_list_pages,
 	.staging_create = hc_file_staging_create,
 	.staging_remove = hc_file_staging_remove,
+	.sync = hc_file_sync,
 	.sweep = hc_file_sweep,
 };
 

@@ -92,6 +92,8 @@ struct hc_store_ops {
 	/* New empty file in the disk's staging/ (0600, O_RDWR): fd and name (>= 64 bytes of room). Blocking (a create). */
 	int (*staging_create)(struct hc_store *store, uint16_t disk, int *fd_p, char *name, size_t room);
 	int (*staging_remove)(struct hc_store *store, uint16_t disk, const char *name);
+	/* Makes everything that completed before durable (syncfs). Blocking. */
+	int (*sync)(struct hc_store *store, uint16_t disk);
 	/* Removes leftovers: staging files (all at start, before any staging_create), objects for which keep()
 	 * returns false, quarantined files when quarantine is true. Blocking. Counts what was removed. */
 	int (*sweep)(struct hc_store *store, uint16_t disk,
