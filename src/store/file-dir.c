@@ -119,6 +119,16 @@ static int hc_file_identity_write(struct hc_file_disk *disk)
 	return rc;
 }
 
+static void hc_file_log_unwritable(struct hc_file_disk *disk, const char *name, int rc)
+{
+	if (rc == -EROFS)
+		hc_error(HC_LOG, "%s is on a read-only file system; mount it read-write",
+			 disk->dir);
+	else
+		hc_error(HC_LOG, "cannot create %s/%s: %s; this user must be able to write there",
+			 disk->dir, name, strerror(-rc));
+}
+
 /* Makes and opens one of our directories. */
 static int hc_file_dir_need(struct hc_file_disk *disk, const char *name, int *fd_p)
 {
@@ -126,16 +136,7 @@ static int hc_file_dir_need(struct hc_file_disk *disk, const char *name, int *fd
 
 	if (mkdirat(disk->dir_fd, name, 0700) && errno != EEXIST) {
 		rc = -errno;
-		if (rc == -EROFS)
-			hc_error(HC_LOG,
-				 "%s is on a read-only file system; mount it read-write or name "
-				 "another",
-				 disk->dir);
-		else
-			hc_error(HC_LOG,
-				 "cannot create %s/%s: %s; the directory must be writable for this "
-				 "user",
-				 disk->dir, name, strerror(-rc));
+		hc_file_log_unwritable(disk, name, rc);
 		return rc;
 	}
 	fd = openat(disk->dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -199,9 +200,7 @@ static int hc_file_probe(struct hc_file_disk *disk)
 					    sizeof(name));
 
 	if (rc) {
-		hc_error(HC_LOG, "cannot create a file in %s/staging: %s%s", disk->dir,
-			 strerror(-rc),
-			 rc == -EROFS ? "; mount the file system read-write or name another" : "");
+		hc_file_log_unwritable(disk, "staging/...", rc);
 		return rc;
 	}
 	hc_xattr_pack(&page, meta);

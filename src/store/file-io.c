@@ -51,6 +51,9 @@ static int hc_file_open_read(struct hc_file_disk *disk, const struct hc_store_pa
 	fd = openat(disk->pages_fd, at, flags | O_NOATIME);
 	if (fd < 0 && errno == EPERM)
 		fd = openat(disk->pages_fd, at, flags);
+	/* What is no regular file refuses O_DIRECT; fstat tells. */
+	if (fd < 0 && errno == EINVAL)
+		fd = openat(disk->pages_fd, at, flags & ~O_DIRECT);
 	if (fd < 0)
 		return errno == ELOOP || errno == ENXIO ? -EBADMSG : -errno;
 	if (fstat(fd, &st))
