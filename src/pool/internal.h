@@ -142,7 +142,17 @@ int hc_numa_bind(void *arg, void *addr, size_t size_bytes, int node) HC_MUST_CHE
 /* pool.c */
 /* Takes the daemon's lock of a pool directory; held until the fd closes. -EBUSY when somebody has it. */
 int hc_pool_lock_take(int dirfd, int *fd_p) HC_MUST_CHECK;
+/* Somebody holds it; fd is an open `lock`. */
+bool hc_pool_lock_held(int fd);
 /* Opens the directory that the segment files are in: `segments` in the pool's directory if it is there. */
 int hc_pool_segments_open(int dirfd, int *fd_p) HC_MUST_CHECK;
+
+/* place.c: where our own places are made and mounts are listed. Tests move them, before anything else. */
+struct hc_place_roots {
+	const char *run;
+	const char *shm;
+	const char *mounts;
+};
+void hc_pool_place_roots_set(const struct hc_place_roots *roots);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,6 +19,8 @@
 /* A small pool is cut into this many segments, so that several classes find room. */
 #define HC_SEGMENTS_SMALL     16
 #define HC_SEGMENT_BYTES_MOST HC_GIB
+#define HC_LOCK_TRIES	      5
+#define HC_LOCK_TRY_MS	      20
 
 const char *hc_pool_kind_name(enum hc_pool_kind kind)
 {
@@ -36,16 +39,37 @@ const char *hc_pool_kind_name(enum hc_pool_kind kind)
 	return "unknown";
 }
 
+bool hc_pool_lock_held(int fd)
+{
+	/* Shared, and given back at once: lock_take outlasts such a look. */
+	if (flock(fd, LOCK_SH | LOCK_NB))
+		return errno == EWOULDBLOCK;
+	flock(fd, LOCK_UN);
+	return false;
+}
+
+/* Waits for those who only look whether the lock is held. */
+static int hc_pool_flock(int fd)
+{
+	for (int try = 0; flock(fd, LOCK_EX | LOCK_NB); try++) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (try == HC_LOCK_TRIES)
+			return -EBUSY;
+		poll(NULL, 0, HC_LOCK_TRY_MS);
+	}
+	return 0;
+}
+
 int hc_pool_lock_take(int dirfd, int *fd_p)
 {
 	for (;;) {
 		hc_autofd int fd = openat(dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		struct stat mine, there;
+		int rc = fd < 0 ? -errno : hc_pool_flock(fd);
 
-		if (fd < 0)
-			return -errno;
-		if (flock(fd, LOCK_EX | LOCK_NB))
-			return errno == EWOULDBLOCK ? -EBUSY : -errno;
+		if (rc)
+			return rc;
 		/* The last owner may have removed the file between our open and our lock. */
 		if (!fstat(fd, &mine) && !fstatat(dirfd, "lock", &there, AT_SYMLINK_NOFOLLOW) &&
 		    mine.st_ino == there.st_ino) {
