@@ -10,8 +10,9 @@
  * MDB_NOSYNC) every 100 ms, every 4,096 changes, or at once when somebody waits. The committed ticket is in the same
  * transaction, so that replay is exact. The queue is bounded (1 Mi changes): put blocks with a deadline of 30 s beyond.
  * The thread touches the map only under a SIGBUS guard of its own: MDB_CORRUPTED, MDB_MAP_FULL that cannot grow, or
- * SIGBUS (file truncated under us) = catalog lost: `lost` is called once from the catalog thread; changes are still
- * accepted (and journaled) until hc_catalog_renew makes a fresh environment.
+ * SIGBUS (file truncated under us) = catalog lost: the file is renamed to catalog.mdb.bad-N, so that a start from here
+ * on rebuilds too, and `lost` is called once from the catalog thread. Changes are still accepted, and forgotten, until
+ * hc_catalog_renew makes a fresh environment. Other errors (disk full) are logged, and the commit is tried again.
  *
  * Threads: put, del, sync from any thread; load before the first put. */
 #ifndef HC_INDEX_CATALOG_H
@@ -21,7 +22,9 @@
 
 enum hc_table { HC_TABLE_PAGES, HC_TABLE_DIRS, HC_TABLE_FILES, HC_TABLE_SPACES, HC_TABLE_META, HC_TABLE_N };
 
-/* meta keys used by the catalog itself: 1 format version, 2 committed ticket, 3 cache uuid. Others start at 16. */
+/* meta keys used by the catalog itself: 1 format version, 2 committed ticket, 3 cache uuid, 4 epoch of the journal.
+ * Others start at 16. A fresh catalog is whole and empty at once: a caller that fills it from the page files says so in
+ * a row of its own until it is done, or a crash in between would show a whole catalog that lacks pages. */
 #define HC_META_NEXT_SEQUENCE 16
 #define HC_META_NEXT_NODE_ID  17
 #define HC_META_CLEAN	      18
@@ -42,7 +45,7 @@ struct hc_catalog_config {
 int hc_catalog_open(const struct hc_catalog_config *config, struct hc_catalog **catalog_p) HC_MUST_CHECK;
 /* Makes a fresh, empty catalog: an unreadable one is kept aside as catalog.mdb.bad-N (newest only). */
 int hc_catalog_create(const struct hc_catalog_config *config, struct hc_catalog **catalog_p) HC_MUST_CHECK;
-/* After `lost`: replaces the environment by an empty one under the same handle and starts to commit again. The caller
+/* After `lost`, or -EBADMSG of hc_catalog_load: replaces the environment by an empty one under the same handle and starts to commit again. The caller
  * then puts everything it knows. Blocking; any thread but the catalog's. */
 int hc_catalog_renew(struct hc_catalog *catalog) HC_MUST_CHECK;
 /* Commits what is queued (unless lost), stops the thread. */
@@ -50,17 +53,19 @@ void hc_catalog_close(struct hc_catalog *catalog);
 bool hc_catalog_is_lost(struct hc_catalog *catalog);
 
 /* Every row of a table in key order, before the first put. each returns non-zero to stop. value is valid during the
- * call. -EBADMSG when the environment turns out to be damaged. */
+ * call. -EBADMSG when the environment turns out to be damaged: it counts as lost, without a call of `lost`. */
 int hc_catalog_load(struct hc_catalog *catalog, enum hc_table table,
 		    int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes), void *arg) HC_MUST_CHECK;
 
 /* Queues a change; n_bytes <= 4096. now: also in the journal before return, so that it survives kill -9 (not power
- * loss before the commit). The ticket is for hc_catalog_sync. -ENOMEM, -ETIMEDOUT (queue full), -EIO (journal). */
+ * loss before the commit). The ticket (may be NULL) is for hc_catalog_sync. -ENOMEM, -ETIMEDOUT (queue full), the
+ * error of the commits (queue full because they fail); -EIO: the change is queued, but could not be journaled. */
 int hc_catalog_put(struct hc_catalog *catalog, enum hc_table table, uint64_t key, const void *value, size_t n_bytes,
 		   bool now, uint64_t *ticket_p) HC_MUST_CHECK;
 int hc_catalog_del(struct hc_catalog *catalog, enum hc_table table, uint64_t key, bool now, uint64_t *ticket_p)
 	HC_MUST_CHECK;
-/* Waits until the ticket is committed (durable). -ETIMEDOUT; -EIO when lost meanwhile. ticket 0: everything queued. */
+/* Waits until the ticket is committed (durable). ticket 0: everything queued. -ETIMEDOUT; -EIO when lost before it was
+ * committed; the error of a commit that failed meanwhile (-ENOSPC), which is tried again all the same. */
 int hc_catalog_sync(struct hc_catalog *catalog, uint64_t ticket, uint64_t deadline_ns) HC_MUST_CHECK;
 
 struct hc_recency {
