@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into a test program: makes its n-th allocation fail, as HC_FAIL_ALLOC=n says (0 or unset:
- * none), and with HC_FAIL_STICKY=1 every one after it. Any thread; allocations are counted over all
- * threads. What the test harness itself allocates is neither counted nor failed. At exit the count is
- * written to the file HC_FAULT_COUNT, if set. glibc only. Not for sanitizer builds, which have an
- * allocator of their own. */
+/* Preloaded into a test program: makes its n-th allocation fail, as HC_FAIL_ALLOC=n says (0 or
+ * unset: none), and with HC_FAIL_STICKY=1 every one after it. Any thread; allocations are counted
+ * over all threads. What the test harness itself allocates is neither counted nor failed. At exit
+ * the count is written to the file HC_FAULT_COUNT, if set. glibc only. Not for sanitizer builds,
+ * which have an allocator of their own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HC_FAULT_API	   __attribute__((visibility("default")))
+#define HC_FAULT_API       __attribute__((visibility("default")))
 #define HC_FAULT_RANGE_MAX 16
 
 void *__libc_malloc(size_t size);

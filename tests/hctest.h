@@ -10,17 +10,17 @@
 #include <cmocka.h>
 
 /* Leaves the test: this machine cannot run it. The reason (a literal) is shown with the result. */
-#define hc_test_skip(reason)                                                                       \
-	do {                                                                                       \
-		print_message("# skip: " reason "\n");                                             \
-		skip();                                                                            \
+#define hc_test_skip(reason)                           \
+	do {                                           \
+		print_message("# skip: " reason "\n"); \
+		skip();                                \
 	} while (0)
 
-#define HC_TEST_MAIN(tests)                                                                        \
-	int main(void)                                                                             \
-	{                                                                                          \
-		cmocka_set_message_output(CM_OUTPUT_TAP);                                          \
-		return cmocka_run_group_tests(tests, NULL, NULL);                                  \
+#define HC_TEST_MAIN(tests)                                       \
+	int main(void)                                            \
+	{                                                         \
+		cmocka_set_message_output(CM_OUTPUT_TAP);         \
+		return cmocka_run_group_tests(tests, NULL, NULL); \
 	}
 
 #endif

@@ -14,7 +14,8 @@
 
 static void test_size(void **state)
 {
-	static const char *const bad[] = {"", "K", "-1", "1X", "1KK", "0x10", "1e9", " 1", "1 ", "1.5", "inf", "1.G"};
+	static const char *const bad[] = {"",    "K",  "-1", "1X",  "1KK", "0x10",
+					  "1e9", " 1", "1 ", "1.5", "inf", "1.G"};
 	uint64_t v = 7;
 
 	assert_int_equal(hc_size_parse("4096", &v), 0);
@@ -121,9 +122,9 @@ static void test_sysinfo(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_size),	cmocka_unit_test(test_percent_duration),
-	cmocka_unit_test(test_hex),	cmocka_unit_test(test_clock),
-	cmocka_unit_test(test_rng),	cmocka_unit_test(test_replace),
+	cmocka_unit_test(test_size),    cmocka_unit_test(test_percent_duration),
+	cmocka_unit_test(test_hex),     cmocka_unit_test(test_clock),
+	cmocka_unit_test(test_rng),     cmocka_unit_test(test_replace),
 	cmocka_unit_test(test_sysinfo),
 };
 

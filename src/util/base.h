@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HC_MUST_CHECK	 __attribute__((warn_unused_result))
-#define HC_PRINTF(f, a)	 __attribute__((format(printf, f, a)))
-#define hc_likely(x)	 __builtin_expect(!!(x), 1)
-#define hc_unlikely(x)	 __builtin_expect(!!(x), 0)
+#define HC_MUST_CHECK    __attribute__((warn_unused_result))
+#define HC_PRINTF(f, a)  __attribute__((format(printf, f, a)))
+#define hc_likely(x)     __builtin_expect(!!(x), 1)
+#define hc_unlikely(x)   __builtin_expect(!!(x), 0)
 #define HC_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
 #define HC_KIB ((uint64_t)1 << 10)
@@ -33,10 +33,10 @@
 
 _Noreturn void hc_panic(const char *file, int line, const char *what);
 
-#define hc_assert(x)                                                                               \
-	do {                                                                                       \
-		if (hc_unlikely(!(x)))                                                             \
-			hc_panic(__FILE__, __LINE__, #x);                                          \
+#define hc_assert(x)                                      \
+	do {                                              \
+		if (hc_unlikely(!(x)))                    \
+			hc_panic(__FILE__, __LINE__, #x); \
 	} while (0)
 
 static inline uint64_t hc_min_u64(uint64_t a, uint64_t b)
@@ -76,17 +76,17 @@ static inline void hc_file_cleanup(FILE **f)
 		fclose(*f);
 }
 
-#define hc_autofree  __attribute__((cleanup(hc_free_cleanup)))
-#define hc_autofd    __attribute__((cleanup(hc_close_cleanup)))
-#define hc_autofile  __attribute__((cleanup(hc_file_cleanup)))
+#define hc_autofree __attribute__((cleanup(hc_free_cleanup)))
+#define hc_autofd   __attribute__((cleanup(hc_close_cleanup)))
+#define hc_autofile __attribute__((cleanup(hc_file_cleanup)))
 
 /* Takes the pointer out of a variable that a clean-up attribute watches. */
-#define hc_steal(pp)                                                                               \
-	({                                                                                         \
-		__typeof__(pp) _pp = (pp);                                                         \
-		__typeof__(*_pp) _v = *_pp;                                                        \
-		*_pp = NULL;                                                                       \
-		_v;                                                                                \
+#define hc_steal(pp)                        \
+	({                                  \
+		__typeof__(pp) _pp = (pp);  \
+		__typeof__(*_pp) _v = *_pp; \
+		*_pp = NULL;                \
+		_v;                         \
 	})
 
 static inline int hc_steal_fd(int *fd)

@@ -20,7 +20,8 @@ void hc_clock_fake_off(void);
 /* Condition variable on the monotonic clock. */
 void hc_cond_init(pthread_cond_t *cond);
 /* Returns 0 when signalled (or spuriously), -ETIMEDOUT at deadline_ns of hc_clock_now_ns
- * (UINT64_MAX: never; only for idle workers). Under the fake clock it waits at most 1 ms of real time. */
+ * (UINT64_MAX: never; only for idle workers). Under the fake clock it waits at most 1 ms of real
+ * time. */
 int hc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
 
 #endif

@@ -13,7 +13,7 @@ static const char *const hc_log_words[] = {"error", "warn", "info", "debug", "tr
 static atomic_int hc_log_level_now = HC_LOG_INFO;
 static pthread_mutex_t hc_log_lock = PTHREAD_MUTEX_INITIALIZER;
 static hc_log_sink_t hc_log_sink; /* under hc_log_lock */
-static void *hc_log_sink_arg;	  /* under hc_log_lock */
+static void *hc_log_sink_arg;     /* under hc_log_lock */
 
 void hc_log_set_sink(hc_log_sink_t sink, void *arg)
 {

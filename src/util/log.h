@@ -24,12 +24,12 @@ void hc_log(enum hc_log_level level, const char *component, const char *format, 
 	HC_PRINTF(3, 4);
 
 #define hc_error(c, ...) hc_log(HC_LOG_ERROR, c, __VA_ARGS__)
-#define hc_warn(c, ...)	 hc_log(HC_LOG_WARN, c, __VA_ARGS__)
-#define hc_info(c, ...)	 hc_log(HC_LOG_INFO, c, __VA_ARGS__)
-#define hc_debug(c, ...)                                                                           \
-	do {                                                                                       \
-		if (hc_unlikely(hc_log_get_level() >= HC_LOG_DEBUG))                               \
-			hc_log(HC_LOG_DEBUG, c, __VA_ARGS__);                                      \
+#define hc_warn(c, ...)  hc_log(HC_LOG_WARN, c, __VA_ARGS__)
+#define hc_info(c, ...)  hc_log(HC_LOG_INFO, c, __VA_ARGS__)
+#define hc_debug(c, ...)                                             \
+	do {                                                         \
+		if (hc_unlikely(hc_log_get_level() >= HC_LOG_DEBUG)) \
+			hc_log(HC_LOG_DEBUG, c, __VA_ARGS__);        \
 	} while (0)
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The only source of randomness. hc_rng: seeded, repeatable, one thread each (tests, replay, sampling).
- * hc_rng_system: unpredictable bytes, any thread. */
+/* The only source of randomness. hc_rng: seeded, repeatable, one thread each (tests, replay,
+ * sampling). hc_rng_system: unpredictable bytes, any thread. */
 #ifndef HC_UTIL_RNG_H
 #define HC_UTIL_RNG_H
 

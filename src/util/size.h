@@ -5,8 +5,8 @@
 
 #include "util/base.h"
 
-/* "4096", "64K", "1.5G": K, M, G, T are powers of 1024, an optional trailing "iB" or "B" is accepted.
- * -EINVAL for anything else, -ERANGE above 2^63 - 1. */
+/* "4096", "64K", "1.5G": K, M, G, T are powers of 1024, an optional trailing "iB" or "B" is
+ * accepted. -EINVAL for anything else, -ERANGE above 2^63 - 1. */
 int hc_size_parse(const char *text, uint64_t *bytes_p) HC_MUST_CHECK;
 /* "10%" or "2.5%": 0 to 100; result in millionths (10 % = 100000). -EINVAL otherwise. */
 int hc_percent_parse(const char *text, uint32_t *ppm_p) HC_MUST_CHECK;

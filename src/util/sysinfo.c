@@ -141,8 +141,8 @@ uint64_t hc_sysinfo_cgroup_room_bytes(void)
 		if (!*controllers)
 			room = hc_min_u64(room, hc_cgroup_path_room("/sys/fs/cgroup", group, true));
 		else if (strstr(controllers, "memory"))
-			room = hc_min_u64(room, hc_cgroup_path_room("/sys/fs/cgroup/memory", group,
-								    false));
+			room = hc_min_u64(
+				room, hc_cgroup_path_room("/sys/fs/cgroup/memory", group, false));
 	}
 	return room;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target without libFuzzer: each input of its corpus, then seeded mutations of them, until
- * HC_FUZZ_ITERATIONS (20000) or HC_FUZZ_SECONDS (2) are used up. One thread. Prints TAP.
+/* Runs a fuzz target without libFuzzer: each input of its corpus, then seeded mutations of them,
+ *until HC_FUZZ_ITERATIONS (20000) or HC_FUZZ_SECONDS (2) are used up. One thread. Prints TAP.
  *	fuzz-<name>              the corpus in $top_srcdir/tests/fuzz/corpus/<name>
  *	fuzz-<name> FILE...      these inputs only, once each: a crash input again
- * HC_FUZZ_SEED (1) makes other mutations. An input that kills the target, or takes more than 10 s, is
- * written to fuzz-<name>.crash in the working directory and named; then the signal does its work.
- * This is no coverage-guided fuzzer: it keeps targets and corpus alive between runs of `make fuzz`. */
+ * HC_FUZZ_SEED (1) makes other mutations. An input that kills the target, or takes more than 10 s,
+ *is written to fuzz-<name>.crash in the working directory and named; then the signal does its work.
+ * This is no coverage-guided fuzzer: it keeps targets and corpus alive between runs of `make fuzz`.
+*/
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,9 +20,9 @@
 #include "util/rng.h"
 #include "util/size.h"
 
-#define HC_FUZZ_INPUTS_MAX 4096		/* files of one corpus */
-#define HC_FUZZ_BYTES_MAX  (64 * 1024)	/* of one input: the parsers' inputs are short */
-#define HC_FUZZ_HANG_S	   10
+#define HC_FUZZ_INPUTS_MAX 4096        /* files of one corpus */
+#define HC_FUZZ_BYTES_MAX  (64 * 1024) /* of one input: the parsers' inputs are short */
+#define HC_FUZZ_HANG_S     10
 
 struct hc_input {
 	uint8_t *data;
@@ -60,7 +61,8 @@ static void hc_fuzz_catch(void)
 
 static void hc_fuzz_one(const uint8_t *data, size_t n)
 {
-	/* A buffer of its own and exact size, so that reading past the end is seen by ASan and valgrind. */
+	/* A buffer of its own and exact size, so that reading past the end is seen by ASan and
+	 * valgrind. */
 	uint8_t *copy = malloc(n ? n : 1);
 
 	if (!copy) {
@@ -119,7 +121,8 @@ static int hc_fuzz_read_corpus(const char *dir)
 	}
 	free(names);
 	if (!rc && !n_corpus) {
-		fprintf(stderr, "fuzz: %s is empty; give the target at least one input there\n", dir);
+		fprintf(stderr, "fuzz: %s is empty; give the target at least one input there\n",
+			dir);
 		rc = -ENOENT;
 	}
 	return rc;
@@ -157,7 +160,8 @@ static size_t hc_fuzz_insert(struct hc_rng *rng, uint8_t *buf, size_t n)
 
 static size_t hc_fuzz_mutate(struct hc_rng *rng, uint8_t *buf, size_t n)
 {
-	static const uint8_t special[] = {0, 0xff, 0x7f, 0x80, '/', '.', '%', '-', '=', '\n', ' ', '9'};
+	static const uint8_t special[] = {0,   0xff, 0x7f, 0x80, '/', '.',
+					  '%', '-',  '=',  '\n', ' ', '9'};
 	size_t at = n ? hc_rng_below(rng, n) : 0;
 	size_t count;
 
