@@ -194,7 +194,8 @@ static inline uint32_t hc_bucket_match(const struct hc_bucket *bucket, uint16_t 
 	uint32_t slots = 0;
 	uint64_t words[3];
 
-	memcpy(words, bucket->tags, sizeof(words));
+	/* The tags and the two counters after them. */
+	memcpy(words, bucket, sizeof(words));
 	for (uint32_t i = 0; i < 3; i++) {
 		uint64_t m = hc_lanes_equal(le64toh(words[i]), pattern);
 
