@@ -600,6 +600,7 @@ static void test_eio(void **state)
 	for (size_t i = 0; i < HC_ARRAY_SIZE(ops); i++)
 		assert_int_equal(rig_op(rig, ops[i], &page, 0, 0), -ENODEV);
 	assert_int_equal(rig->store->ops->list(rig->store, 0, rig_each, NULL), -ENODEV);
+	assert_int_equal(rig->store->ops->sync(rig->store, 0), -ENODEV);
 	assert_int_equal(rig->store->ops->sweep(rig->store, 0, NULL, NULL, false, &n, &bytes),
 			 -ENODEV);
 	assert_int_equal(rig_op(rig, HC_STORE_GET, &other, 1, 0), 0);
