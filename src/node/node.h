@@ -109,7 +109,6 @@ struct hc_page_info {
 	uint32_t refs;
 	uint16_t pins;
 	uint16_t flags;	  /* HC_ENTRY_* */
-	uint32_t entry;	  /* index number, for calls by (entry, sequence) */
 	bool in_memory;
 	bool on_disk;
 };
