@@ -28,6 +28,9 @@ enum hc_table { HC_TABLE_PAGES, HC_TABLE_DIRS, HC_TABLE_FILES, HC_TABLE_SPACES, 
 #define HC_META_NEXT_SEQUENCE 16
 #define HC_META_NEXT_NODE_ID  17
 #define HC_META_CLEAN	      18
+#define HC_META_NEXT_DIR      19
+#define HC_META_NEXT_FILE     20
+#define HC_META_REBUILD	      21
 
 struct hc_catalog;
 
