@@ -4,8 +4,10 @@
  *
  *   CACHEDIR/.hicachefs       identity: "hicachefs 1\nuuid ...\n"; flock = a daemon or an embedded node lives here
  *   CACHEDIR/names            text, append-only, fsynced before first use of an id:
- *                               space <id> <escaped name>
+ *                               space <id> <escaped name> [<uid> <gid> <mode> <quota> <max age> <priority>]
+ *                               gone <space id>
  *                               series <id> <space id> <pattern> [<kvspec text>]
+ *                               next <space id> <series id>
  *   CACHEDIR/files/<id>       contents of ordinary files
  *   catalog tables DIRS, FILES, SPACES (index/rows.h)
  *
@@ -43,7 +45,8 @@ struct hc_registry_config {
 /* Opens or initialises. Messages name the directory and the remedy. -EBUSY: in use (names the pid and says whether by a
  * daemon or embedded); -ENOENT: empty with noinit, or absent; -ENOTEMPTY: not ours and not empty; -EROFS;
  * -ENOTSUP: no user xattrs; -EPROTO: newer version (never touched). *rebuild_p: the catalog was lost and is fresh now:
- * the caller lists the page files, calls hc_registry_rebuild_dir for each page, and puts the rows again. */
+ * the caller lists the page files, calls hc_dir_make_path for the directory part of each page's path, puts the rows
+ * again, and then calls hc_registry_rebuilt. */
 int hc_registry_open(const struct hc_registry_config *config, struct hc_registry **registry_p, bool *rebuild_p)
 	HC_MUST_CHECK;
 void hc_registry_close(struct hc_registry *registry);
@@ -51,8 +54,10 @@ const uint8_t *hc_registry_uuid(struct hc_registry *registry);
 /* NULL for a memory-only node. */
 struct hc_catalog *hc_registry_catalog(struct hc_registry *registry);
 struct hc_owners *hc_registry_owners(struct hc_registry *registry);
-/* Rows of dirs, files and spaces are put again (after hc_catalog_renew). */
+/* Rows of dirs, files and spaces are put again (after hc_catalog_renew). From here on (and after an open with
+ * *rebuild_p) every open says *rebuild_p again, until hc_registry_rebuilt: the caller has put all page rows. */
 int hc_registry_put_all(struct hc_registry *registry) HC_MUST_CHECK;
+int hc_registry_rebuilt(struct hc_registry *registry) HC_MUST_CHECK;
 
 /* Never reused, from a block that is persisted ahead: 64-bit. */
 uint64_t hc_registry_next_sequence(struct hc_registry *registry);
