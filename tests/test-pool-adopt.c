@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of what a pool leaves behind and the next one takes over: whole rows only, after a clean end, after kill -9 at
- * the crash points, and from files that are damaged, missing, foreign or newer. */
+/* Tests of what a pool leaves behind and the next one takes over: whole rows only, after a clean
+ * end, after kill -9 at the crash points, and from files that are damaged, missing, foreign or
+ * newer. */
 #include "hctest.h"
 
 #include <fcntl.h>
@@ -57,7 +58,8 @@ static void populate_whole(struct hc_pool *pool)
 {
 	uint64_t seen = 0, next;
 
-	while ((next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 60 * HC_NS_PER_S)) != seen)
+	while ((next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 60 * HC_NS_PER_S)) !=
+	       seen)
 		seen = next;
 }
 
@@ -84,7 +86,8 @@ static int open_fails(const struct hc_pool_config *config)
 }
 
 /* Reserves one slot, fills it with bytes that follow from the sequence number, and publishes it. */
-static hc_slot_id put(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes, uint64_t sequence)
+static hc_slot_id put(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
+		      uint64_t sequence)
 {
 	struct hc_slot_page page = {
 		.sequence = sequence,
@@ -102,7 +105,8 @@ static hc_slot_id put(struct hc_pool *pool, const struct hc_domain *domain, uint
 	struct hc_run run;
 	hc_slot_id slot;
 	uint8_t *data;
-	int rc = hc_pool_reserve(pool, domain, slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1, &n_runs, &n);
+	int rc = hc_pool_reserve(pool, domain, slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1, &n_runs,
+				 &n);
 
 	if (rc)
 		return HC_SLOT_NONE;
@@ -126,7 +130,8 @@ struct seen {
 	bool drop;
 };
 
-/* Every adopted page is whole: its fields are those of its sequence number, its bytes those of its checksum. */
+/* Every adopted page is whole: its fields are those of its sequence number, its bytes those of its
+ * checksum. */
 static int see(void *arg, hc_slot_id slot, const struct hc_slot_page *page)
 {
 	struct seen *seen = arg;
@@ -134,7 +139,8 @@ static int see(void *arg, hc_slot_id slot, const struct hc_slot_page *page)
 
 	assert_true(seen->n < HC_ARRAY_SIZE(seen->slots));
 	assert_true(!seen->n || slot > seen->slots[seen->n - 1]);
-	assert_int_equal(page->size_bytes, hc_pool_slot_size(seen->pool, slot) - page->sequence % 100);
+	assert_int_equal(page->size_bytes,
+			 hc_pool_slot_size(seen->pool, slot) - page->sequence % 100);
 	assert_int_equal(page->mtime_ns, page->sequence + 5);
 	assert_int_equal(page->depth, page->sequence);
 	assert_int_equal(page->space, 3);
@@ -145,7 +151,8 @@ static int see(void *arg, hc_slot_id slot, const struct hc_slot_page *page)
 	assert_true(page->flags & HC_SLOT_FLAG_SUMMED);
 	memset(hash, (int)page->sequence, sizeof(hash));
 	assert_memory_equal(page->hash.bytes, hash, sizeof(hash));
-	assert_int_equal(hc_checksum(hc_pool_data(seen->pool, slot), page->size_bytes), page->checksum);
+	assert_int_equal(hc_checksum(hc_pool_data(seen->pool, slot), page->size_bytes),
+			 page->checksum);
 	assert_int_equal(hc_pool_state(seen->pool, slot), HC_SLOT_READY);
 	seen->sequences[seen->n] = page->sequence;
 	seen->slots[seen->n++] = slot;
@@ -193,7 +200,8 @@ static uint64_t row_at(uint32_t segment, uint32_t index)
 	       ((uint64_t)segment * (SEGMENT_BYTES / 4096) + index) * sizeof(struct hc_table_row);
 }
 
-/* Goal: READY pages come back with every field, in slot order; the others are freed and of the next generation. */
+/* Goal: READY pages come back with every field, in slot order; the others are freed and of the next
+ * generation. */
 static void test_adopt(void **state)
 {
 	struct hc_pool *pool = open_dir();
@@ -209,7 +217,8 @@ static void test_adopt(void **state)
 	hc_pool_doom(pool, slots[2]);
 	hc_pool_quarantine(pool, slots[3]);
 	hc_pool_free(pool, slots[4]);
-	assert_int_equal(hc_pool_reserve(pool, &domain_a, SLOT_BYTES, 1, -1, HC_SLOT_LOADING, &run, 1, &n_runs, &n),
+	assert_int_equal(hc_pool_reserve(pool, &domain_a, SLOT_BYTES, 1, -1, HC_SLOT_LOADING, &run,
+					 1, &n_runs, &n),
 			 0);
 	assert_int_equal(hc_pool_slot(pool, run.segment, run.first), slots[4]);
 	for (uint32_t i = 0; i < 6; i++)
@@ -224,7 +233,8 @@ static void test_adopt(void **state)
 	for (uint32_t i = 0; i < 6; i++) {
 		bool kept = i < 2 || i == 5;
 
-		assert_int_equal(hc_pool_state(pool, slots[i]), kept ? HC_SLOT_READY : HC_SLOT_FREE);
+		assert_int_equal(hc_pool_state(pool, slots[i]),
+				 kept ? HC_SLOT_READY : HC_SLOT_FREE);
 		assert_int_equal(hc_pool_generation(pool, slots[i]), generations[i] + !kept);
 	}
 	hc_pool_stats(pool, &stats);
@@ -286,7 +296,8 @@ static void test_keep_and_remove(void **state)
 	assert_int_equal(system(command), 0);
 }
 
-/* Goal: the pool's size may change from one start to the next; pages in segments that stay are kept. */
+/* Goal: the pool's size may change from one start to the next; pages in segments that stay are
+ * kept. */
 static void test_resize(void **state)
 {
 	struct hc_pool_config config = config_of(test_dir);
@@ -318,8 +329,8 @@ static void test_resize(void **state)
 	hc_pool_close(pool, false);
 }
 
-/* Goal: a segment file that is missing, of another size, or no file costs its own pages only, and rows of the lost ones
- * never come back. */
+/* Goal: a segment file that is missing, of another size, or no file costs its own pages only, and
+ * rows of the lost ones never come back. */
 static void test_lost_segment(void **state)
 {
 	static struct seen seen;
@@ -340,7 +351,8 @@ static void test_lost_segment(void **state)
 		assert_int_equal(seen.n, 64);
 		for (uint32_t i = 0; i < 64; i++)
 			assert_true(seen.sequences[i] <= 32 || seen.sequences[i] > 64);
-		/* Another slot size in the new segment: fewer rows are used than the old pages had. */
+		/* Another slot size in the new segment: fewer rows are used than the old pages had.
+		 */
 		assert_int_not_equal(put(pool, &domain_a, 4096, 300), HC_SLOT_NONE);
 		assert_int_equal(hc_pool_class_free(pool, &domain_a, 4096), 511);
 		hc_pool_close(pool, true);
@@ -370,7 +382,8 @@ static void test_damaged_rows(void **state)
 
 	memset(&d, 0xff, sizeof(d));
 	poke("slots", HC_TABLE_HEADER_BYTES + sizeof(d), &d, sizeof(d));
-	d = (struct hc_table_segment){.state = HC_TABLE_SEGMENT_CUT, .n_slots = 1u << 30, .slot_bytes = 4096};
+	d = (struct hc_table_segment){
+		.state = HC_TABLE_SEGMENT_CUT, .n_slots = 1u << 30, .slot_bytes = 4096};
 	d.check = hc_table_segment_sum(&d);
 	poke("slots", HC_TABLE_HEADER_BYTES + 2 * sizeof(d), &d, sizeof(d));
 	pool = open_again(&seen);
@@ -389,7 +402,8 @@ static void keep_error(void *arg, enum hc_log_level level, const char *component
 		snprintf(last_error, sizeof(last_error), "%s", text);
 }
 
-/* Goal: a table of a newer version, or one that is not whole, is refused with a remedy and dropped only as asked. */
+/* Goal: a table of a newer version, or one that is not whole, is refused with a remedy and dropped
+ * only as asked. */
 static void test_unreadable_table(void **state)
 {
 	const uint32_t newer = HC_TABLE_VERSION + 1;
@@ -469,9 +483,12 @@ static void test_domain_over_restart(void **state)
 		hc_pool_free(pool, hc_pool_slot(pool, i / 32, i % 32));
 	hc_pool_close(pool, true);
 	pool = open_dir();
-	assert_int_equal(hc_pool_reserve(pool, &domain_b, 4096, 512, -1, HC_SLOT_FILLING, &run, 1, &n_runs, &n), 0);
+	assert_int_equal(hc_pool_reserve(pool, &domain_b, 4096, 512, -1, HC_SLOT_FILLING, &run, 1,
+					 &n_runs, &n),
+			 0);
 	for (uint32_t i = 0; i < 512; i++)
-		assert_memory_equal(hc_pool_data(pool, hc_pool_slot(pool, run.segment, i)), zero, sizeof(zero));
+		assert_memory_equal(hc_pool_data(pool, hc_pool_slot(pool, run.segment, i)), zero,
+				    sizeof(zero));
 	hc_pool_close(pool, false);
 }
 
@@ -507,7 +524,8 @@ static void test_two_processes(void **state)
 	assert_int_equal(open_fails(&config), 0);
 }
 
-/* The child of the crash tests: publishes, dooms, frees and re-cuts at random until the crash point kills it. */
+/* The child of the crash tests: publishes, dooms, frees and re-cuts at random until the crash point
+ * kills it. */
 static int crash_child(const char *dir, uint64_t seed)
 {
 	static const uint64_t sizes[] = {4096, SLOT_BYTES, 3 * SLOT_BYTES};
@@ -528,7 +546,8 @@ static int crash_child(const char *dir, uint64_t seed)
 		const struct hc_domain *domain = phase % 2 ? &domain_a : &domain_b;
 
 		if (n_held < HC_ARRAY_SIZE(held) && hc_rng_below(&rng, 5) < 3) {
-			hc_slot_id slot = put(pool, domain, sizes[phase % 3], 1 + hc_rng_below(&rng, 1u << 20));
+			hc_slot_id slot = put(pool, domain, sizes[phase % 3],
+					      1 + hc_rng_below(&rng, 1u << 20));
 
 			if (slot != HC_SLOT_NONE) {
 				held[n_held++] = slot;
@@ -536,7 +555,8 @@ static int crash_child(const char *dir, uint64_t seed)
 			}
 		}
 		/* At the end of a phase all but a few go. */
-		for (uint64_t i = step % 500 > 480 ? n_held - n_held / 50 : hc_rng_below(&rng, 3); i && n_held; i--) {
+		for (uint64_t i = step % 500 > 480 ? n_held - n_held / 50 : hc_rng_below(&rng, 3);
+		     i && n_held; i--) {
 			uint64_t k = hc_rng_below(&rng, n_held);
 
 			if (hc_rng_below(&rng, 2))
@@ -590,15 +610,16 @@ static void test_crash(void **state)
 		/* Everything that was not kept is free, whichever way the segments are cut. */
 		for (uint32_t i = 0; i < seen.n; i++)
 			hc_pool_free(pool, seen.slots[i]);
-		assert_int_equal(hc_pool_class_free(pool, &domain_a, 8192), N_SEGMENTS * SEGMENT_BYTES / 8192);
+		assert_int_equal(hc_pool_class_free(pool, &domain_a, 8192),
+				 N_SEGMENTS * SEGMENT_BYTES / 8192);
 		hc_pool_close(pool, round % 2);
 	}
 	hc_log_set_level(HC_LOG_INFO);
 	assert_true(n_pages > 100);
 }
 
-/* Goal: the crash point inside publish lies between row and state: the page that was being published is not there, all
- * before it are. */
+/* Goal: the crash point inside publish lies between row and state: the page that was being
+ * published is not there, all before it are. */
 static void test_crash_publish(void **state)
 {
 	static struct seen seen;

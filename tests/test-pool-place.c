@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of where a pool lies and how large it may be. Our own places are moved into a temporary directory; the mounts
- * are real and need root. */
+/* Tests of where a pool lies and how large it may be. Our own places are moved into a temporary
+ * directory; the mounts are real and need root. */
 #include "hctest.h"
 
 #include <fcntl.h>
@@ -82,7 +82,8 @@ static struct hc_pool *open_place(const struct hc_pool_place *place, uint64_t si
 
 	memcpy(config.uuid, uuid_a, sizeof(uuid_a));
 	assert_int_equal(hc_pool_open(&config, &pool), 0);
-	while ((next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 60 * HC_NS_PER_S)) != seen)
+	while ((next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 60 * HC_NS_PER_S)) !=
+	       seen)
 		seen = next;
 	return pool;
 }
@@ -94,14 +95,16 @@ static bool exists(const char *path)
 	return !lstat(path, &st);
 }
 
-/* Goal: a directory that the user names is made, claimed for one cache, found again by it and refused to others. */
+/* Goal: a directory that the user names is made, claimed for one cache, found again by it and
+ * refused to others. */
 static void test_explicit(void **state)
 {
 	struct hc_pool_place place, other;
 	struct hc_pool *pool;
 	struct stat st;
 
-	assert_int_equal(hc_pool_place_make(uuid_a, "/cache one", explicit_dir, POOL_BYTES, &place), 0);
+	assert_int_equal(hc_pool_place_make(uuid_a, "/cache one", explicit_dir, POOL_BYTES, &place),
+			 0);
 	assert_string_equal(place.dir, explicit_dir);
 	assert_false(place.mounted_here);
 	assert_int_equal(stat(explicit_dir, &st), 0);
@@ -112,9 +115,11 @@ static void test_explicit(void **state)
 	hc_pool_close(pool, true);
 	assert_int_equal(hc_pool_place_held_bytes(place.dir), POOL_BYTES);
 
-	assert_int_equal(hc_pool_place_make(uuid_a, "/cache one", explicit_dir, POOL_BYTES, &other), 0);
+	assert_int_equal(hc_pool_place_make(uuid_a, "/cache one", explicit_dir, POOL_BYTES, &other),
+			 0);
 	assert_string_equal(other.dir, place.dir);
-	assert_int_equal(hc_pool_place_make(uuid_b, "/cache two", explicit_dir, POOL_BYTES, &other), -EBUSY);
+	assert_int_equal(hc_pool_place_make(uuid_b, "/cache two", explicit_dir, POOL_BYTES, &other),
+			 -EBUSY);
 	assert_non_null(strstr(last_error, "/cache one"));
 	assert_non_null(strstr(last_error, "pool_path"));
 
@@ -132,9 +137,11 @@ static void test_unsafe(void **state)
 
 	assert_int_equal(hc_mkdir_parents(AT_FDCWD, explicit_dir, 0700), 0);
 	assert_int_equal(chmod(explicit_dir, 0777), 0);
-	assert_int_equal(hc_pool_place_make(uuid_a, "/c", explicit_dir, POOL_BYTES, &place), -EPERM);
+	assert_int_equal(hc_pool_place_make(uuid_a, "/c", explicit_dir, POOL_BYTES, &place),
+			 -EPERM);
 	assert_non_null(strstr(last_error, "chmod 700"));
-	assert_int_equal(hc_pool_place_make(uuid_a, "/c", "/dev/null/x", POOL_BYTES, &place), -ENOTDIR);
+	assert_int_equal(hc_pool_place_make(uuid_a, "/c", "/dev/null/x", POOL_BYTES, &place),
+			 -ENOTDIR);
 }
 
 /* Goal: without a mount of our own the pool goes to /dev/shm, where it is found again. */
@@ -149,7 +156,8 @@ static void test_shm(void **state)
 	assert_string_equal(place.dir, want);
 	assert_int_equal(hc_pool_place_make(uuid_a, "/c", NULL, POOL_BYTES, &place), 0);
 	assert_string_equal(place.dir, want);
-	assert_int_equal(hc_pool_place_make(uuid_a, "/c", NULL, (uint64_t)1 << 60, &place), -ENOSPC);
+	assert_int_equal(hc_pool_place_make(uuid_a, "/c", NULL, (uint64_t)1 << 60, &place),
+			 -ENOSPC);
 	assert_non_null(strstr(last_error, "pool_size"));
 	assert_int_equal(hc_pool_place_free(place.dir), 0);
 	assert_false(exists(want));
@@ -167,7 +175,8 @@ static void test_find(void **state)
 	assert_int_equal(hc_pool_find(NULL, found, 4, &n), 0);
 	assert_int_equal(n, 0);
 	assert_int_equal(hc_pool_place_make(uuid_a, "/data/ca\nche", NULL, POOL_BYTES, &place), 0);
-	assert_int_equal(hc_pool_place_make(uuid_b, "/data/b", explicit_dir, POOL_BYTES, &second), 0);
+	assert_int_equal(hc_pool_place_make(uuid_b, "/data/b", explicit_dir, POOL_BYTES, &second),
+			 0);
 	pool = open_place(&place, POOL_BYTES);
 	assert_int_equal(hc_pool_find(explicit_dir, found, 4, &n), 0);
 	assert_int_equal(n, 2);
@@ -193,9 +202,13 @@ static void test_find(void **state)
 /* Goal: a `pool` file that is not ours is no pool, and nothing is removed because of it. */
 static void test_foreign_text(void **state)
 {
-	static const char *const texts[] = {"", "uuid ", "hello\n", "uuid " UUID_A_TEXT "\nkind shm\n",
-					    "uuid " UUID_A_TEXT "\ncachedir /x",
-					    "uuid zz010203-0405-0607-0809-0a0b0c0d0e0f\ncachedir /x\n"};
+	static const char *const texts[] = {
+		"",
+		"uuid ",
+		"hello\n",
+		"uuid " UUID_A_TEXT "\nkind shm\n",
+		"uuid " UUID_A_TEXT "\ncachedir /x",
+		"uuid zz010203-0405-0607-0809-0a0b0c0d0e0f\ncachedir /x\n"};
 	char path[128];
 	struct hc_pool_found found;
 	size_t n;
@@ -203,7 +216,8 @@ static void test_foreign_text(void **state)
 	assert_int_equal(hc_mkdir_parents(AT_FDCWD, explicit_dir, 0700), 0);
 	snprintf(path, sizeof(path), "%s/pool", explicit_dir);
 	for (size_t i = 0; i < HC_ARRAY_SIZE(texts); i++) {
-		assert_int_equal(hc_file_replace(AT_FDCWD, path, texts[i], strlen(texts[i]), 0600), 0);
+		assert_int_equal(hc_file_replace(AT_FDCWD, path, texts[i], strlen(texts[i]), 0600),
+				 0);
 		assert_int_equal(hc_pool_find(explicit_dir, &found, 1, &n), 0);
 		assert_int_equal(n, 0);
 		assert_int_equal(hc_pool_place_free(explicit_dir), -EBADMSG);
@@ -211,8 +225,8 @@ static void test_foreign_text(void **state)
 	}
 }
 
-/* Goal: root gets a tmpfs of its own on huge pages: 0700, with room for pool and table, enlarged when a later start
- * asks for more, unmounted by free. */
+/* Goal: root gets a tmpfs of its own on huge pages: 0700, with room for pool and table, enlarged
+ * when a later start asks for more, unmounted by free. */
 static void test_mount(void **state)
 {
 	struct hc_pool_place place;
@@ -257,10 +271,12 @@ static void test_mount(void **state)
 	assert_false(exists(want));
 }
 
-/* Goal: a tmpfs that is smaller than the pool fails in populate with the figures, not with SIGBUS; what fits serves. */
+/* Goal: a tmpfs that is smaller than the pool fails in populate with the figures, not with SIGBUS;
+ * what fits serves. */
 static void test_full_file_system(void **state)
 {
-	struct hc_pool_config config = {.kind = HC_POOL_TMPFS_HUGE, .size_bytes = 64 * HC_MIB, .segment_bytes = 8 * HC_MIB};
+	struct hc_pool_config config = {
+		.kind = HC_POOL_TMPFS_HUGE, .size_bytes = 64 * HC_MIB, .segment_bytes = 8 * HC_MIB};
 	struct hc_domain domain = {0};
 	struct hc_pool_stats stats;
 	struct hc_pool *pool;
@@ -277,7 +293,8 @@ static void test_full_file_system(void **state)
 		config.kind = kind ? HC_POOL_SHM : HC_POOL_TMPFS_HUGE;
 		assert_int_equal(hc_pool_open(&config, &pool), 0);
 		for (uint64_t seen = 0, next;
-		     (next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 60 * HC_NS_PER_S)) != seen;)
+		     (next = hc_pool_populate_wait(pool, seen,
+						   hc_clock_now_ns() + 60 * HC_NS_PER_S)) != seen;)
 			seen = next;
 		hc_pool_stats(pool, &stats);
 		assert_int_equal(stats.populated_bytes, 24 * HC_MIB);
@@ -285,11 +302,13 @@ static void test_full_file_system(void **state)
 		assert_non_null(strstr(last_error, "64M"));
 		assert_non_null(strstr(last_error, "24M"));
 		assert_non_null(strstr(last_error, "pool_size"));
-		assert_int_equal(hc_pool_reserve(pool, &domain, 8 * HC_MIB, 4, -1, HC_SLOT_FILLING, runs, 16, &n_runs, &n),
+		assert_int_equal(hc_pool_reserve(pool, &domain, 8 * HC_MIB, 4, -1, HC_SLOT_FILLING,
+						 runs, 16, &n_runs, &n),
 				 -ENOSPC);
 		assert_int_equal(n, 3);
 		for (uint32_t i = 0; i < n_runs; i++)
-			memset(hc_pool_data(pool, hc_pool_slot(pool, runs[i].segment, 0)), 1, 8 * HC_MIB);
+			memset(hc_pool_data(pool, hc_pool_slot(pool, runs[i].segment, 0)), 1,
+			       8 * HC_MIB);
 		hc_pool_close(pool, false);
 	}
 	/* Not even one segment. */
@@ -321,7 +340,8 @@ static void test_hugetlb(void **state)
 	hc_pool_close(pool, true);
 	assert_int_equal(hc_pool_place_held_bytes(place.dir), POOL_BYTES);
 	assert_int_equal(hc_pool_size_check(POOL_BYTES, POOL_BYTES, HC_POOL_HUGETLB), 0);
-	assert_int_equal(hc_pool_size_check((uint64_t)1 << 60, POOL_BYTES, HC_POOL_HUGETLB), -ENOMEM);
+	assert_int_equal(hc_pool_size_check((uint64_t)1 << 60, POOL_BYTES, HC_POOL_HUGETLB),
+			 -ENOMEM);
 	assert_int_equal(hc_pool_place_make(uuid_a, "/c", NULL, POOL_BYTES, &place), 0);
 	assert_int_equal(place.kind, HC_POOL_HUGETLB);
 	pool = open_place(&place, POOL_BYTES);
@@ -332,8 +352,8 @@ static void test_hugetlb(void **state)
 	assert_false(exists(place.dir));
 }
 
-/* Goal: the default is a tenth of memory, and what does not fit is refused with the figures and the remedy; bytes that
- * an adopted pool holds are not counted twice. */
+/* Goal: the default is a tenth of memory, and what does not fit is refused with the figures and the
+ * remedy; bytes that an adopted pool holds are not counted twice. */
 static void test_sizes(void **state)
 {
 	uint64_t total_bytes, available_bytes, size_bytes;
@@ -348,7 +368,8 @@ static void test_sizes(void **state)
 	assert_non_null(strstr(last_error, "at most"));
 	/* A restart of a pool of any share of memory. */
 	assert_int_equal(hc_pool_size_check(2 * total_bytes, 2 * total_bytes, HC_POOL_SHM), 0);
-	assert_int_equal(hc_pool_size_check(2 * total_bytes, 2 * total_bytes - HC_MIB, HC_POOL_SHM), 0);
+	assert_int_equal(hc_pool_size_check(2 * total_bytes, 2 * total_bytes - HC_MIB, HC_POOL_SHM),
+			 0);
 	assert_int_equal(hc_pool_size_check((uint64_t)1 << 60, 0, HC_POOL_HUGETLB), -ENOMEM);
 	assert_non_null(strstr(last_error, "nr_hugepages"));
 }
@@ -356,9 +377,15 @@ static void test_sizes(void **state)
 #define place_test(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
 
 static const struct CMUnitTest tests[] = {
-	place_test(test_explicit),	place_test(test_unsafe), place_test(test_shm),
-	place_test(test_find),		place_test(test_foreign_text), place_test(test_mount),
-	place_test(test_full_file_system), place_test(test_hugetlb),	 place_test(test_sizes),
+	place_test(test_explicit),
+	place_test(test_unsafe),
+	place_test(test_shm),
+	place_test(test_find),
+	place_test(test_foreign_text),
+	place_test(test_mount),
+	place_test(test_full_file_system),
+	place_test(test_hugetlb),
+	place_test(test_sizes),
 };
 
 HC_TEST_MAIN(tests)

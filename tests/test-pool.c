@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the pool in memory: states of a slot, runs against a model, classes and re-cutting, NUMA, threads. What a
- * restart finds is in test-pool-adopt.c. */
+/* Tests of the pool in memory: states of a slot, runs against a model, classes and re-cutting,
+ * NUMA, threads. What a restart finds is in test-pool-adopt.c. */
 #include "hctest.h"
 
 #include <inttypes.h>
@@ -33,7 +33,8 @@ static struct hc_pool *open_pool(uint32_t n_segments, uint64_t segment_bytes)
 
 	assert_int_equal(hc_pool_open(&config, &pool), 0);
 	do {
-		uint64_t next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 30 * HC_NS_PER_S);
+		uint64_t next =
+			hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 30 * HC_NS_PER_S);
 
 		hc_pool_stats(pool, &stats);
 		assert_true(next != seen || stats.populated_bytes == stats.size_bytes);
@@ -44,18 +45,21 @@ static struct hc_pool *open_pool(uint32_t n_segments, uint64_t segment_bytes)
 	return pool;
 }
 
-static int reserve(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes, uint32_t n,
-		   struct hc_run *runs, uint32_t *n_runs_p, uint32_t *n_p)
+static int reserve(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
+		   uint32_t n, struct hc_run *runs, uint32_t *n_runs_p, uint32_t *n_p)
 {
-	return hc_pool_reserve(pool, domain, slot_bytes, n, -1, HC_SLOT_FILLING, runs, RUNS_MAX, n_runs_p, n_p);
+	return hc_pool_reserve(pool, domain, slot_bytes, n, -1, HC_SLOT_FILLING, runs, RUNS_MAX,
+			       n_runs_p, n_p);
 }
 
-static hc_slot_id reserve_one(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes)
+static hc_slot_id reserve_one(struct hc_pool *pool, const struct hc_domain *domain,
+			      uint64_t slot_bytes)
 {
 	uint32_t n_runs, n;
 	struct hc_run run;
 
-	assert_int_equal(hc_pool_reserve(pool, domain, slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1, &n_runs, &n),
+	assert_int_equal(hc_pool_reserve(pool, domain, slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1,
+					 &n_runs, &n),
 			 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(n_runs, 1);
@@ -96,7 +100,9 @@ static void test_states(void **state)
 	assert_int_equal(hc_pool_state(pool, slot), HC_SLOT_FREE);
 	assert_int_equal(hc_pool_generation(pool, slot), generation + 1);
 
-	assert_int_equal(hc_pool_reserve(pool, &domain_a, 8192, 1, -1, HC_SLOT_LOADING, &run, 1, &n_runs, &n), 0);
+	assert_int_equal(hc_pool_reserve(pool, &domain_a, 8192, 1, -1, HC_SLOT_LOADING, &run, 1,
+					 &n_runs, &n),
+			 0);
 	slot = hc_pool_slot(pool, run.segment, run.first);
 	assert_int_equal(hc_pool_state(pool, slot), HC_SLOT_LOADING);
 	hc_pool_publish(pool, slot, &page);
@@ -145,12 +151,13 @@ static void quarantine_free(struct hc_pool *pool, hc_slot_id slot)
 	hc_pool_quarantine(pool, slot);
 }
 
-/* Goal: programmer errors end the process. Method: each in a child with a pool of its own (mappings do not outlive a
- * fork). */
+/* Goal: programmer errors end the process. Method: each in a child with a pool of its own (mappings
+ * do not outlive a fork). */
 static void test_programmer_errors(void **state)
 {
-	void (*const errors[])(struct hc_pool *, hc_slot_id) = {free_twice,	  publish_free, publish_twice,
-								publish_too_long, doom_filling, quarantine_free};
+	void (*const errors[])(struct hc_pool *, hc_slot_id) = {free_twice,    publish_free,
+								publish_twice, publish_too_long,
+								doom_filling,  quarantine_free};
 
 	for (size_t i = 0; i < HC_ARRAY_SIZE(errors); i++) {
 		pid_t pid = fork();
@@ -177,7 +184,8 @@ static void test_reserve_limits(void **state)
 	struct hc_run runs[RUNS_MAX];
 	uint32_t n_runs, n;
 
-	assert_int_equal(reserve(pool, &domain_a, SEGMENT_BYTES + 4096, 1, runs, &n_runs, &n), -EFBIG);
+	assert_int_equal(reserve(pool, &domain_a, SEGMENT_BYTES + 4096, 1, runs, &n_runs, &n),
+			 -EFBIG);
 	assert_int_equal(n, 0);
 	assert_int_equal(reserve(pool, &domain_a, SEGMENT_BYTES, 2, runs, &n_runs, &n), 0);
 	assert_int_equal(n_runs, 2);
@@ -187,7 +195,8 @@ static void test_reserve_limits(void **state)
 	assert_int_equal(n_runs, 2);
 	free_runs(pool, runs, n_runs);
 	/* Runs are a limit of the caller. */
-	assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 1024, -1, HC_SLOT_FILLING, runs, 1, &n_runs, &n),
+	assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 1024, -1, HC_SLOT_FILLING, runs, 1,
+					 &n_runs, &n),
 			 -ENOSPC);
 	assert_int_equal(n_runs, 1);
 	assert_int_equal(n, 512);
@@ -198,14 +207,16 @@ static void test_reserve_limits(void **state)
 	hc_pool_close(pool, false);
 }
 
-/* Goal: the shortest run that is long enough is taken, else the longest. Method: holes of 3, 8 and 5 slots. */
+/* Goal: the shortest run that is long enough is taken, else the longest. Method: holes of 3, 8 and
+ * 5 slots. */
 static void test_best_fit(void **state)
 {
 	struct hc_pool *pool = open_pool(1, SEGMENT_BYTES);
 	struct hc_run all, runs[RUNS_MAX];
 	uint32_t n_runs, n;
 
-	assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 512, -1, HC_SLOT_FILLING, &all, 1, &n_runs, &n),
+	assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 512, -1, HC_SLOT_FILLING, &all, 1,
+					 &n_runs, &n),
 			 0);
 	free_runs(pool, (struct hc_run[]){{0, 10, 3}, {0, 60, 8}, {0, 500, 5}}, 3);
 	assert_int_equal(reserve(pool, &domain_a, 4096, 4, runs, &n_runs, &n), 0);
@@ -239,7 +250,8 @@ struct model {
 	uint64_t used_bytes;
 };
 
-/* The longest free run of the class in segments that are cut, by brute force; n_free_p: all free slots of it. */
+/* The longest free run of the class in segments that are cut, by brute force; n_free_p: all free
+ * slots of it. */
 static uint32_t model_longest(struct model *m, const struct hc_domain *domain, uint64_t slot_bytes,
 			      uint32_t *n_free_p)
 {
@@ -251,7 +263,8 @@ static uint32_t model_longest(struct model *m, const struct hc_domain *domain, u
 		uint32_t n = 0;
 
 		hc_pool_segment_info(m->pool, s, &info);
-		if (!info.cut || info.slot_bytes != slot_bytes || memcmp(&info.domain, domain, sizeof(*domain)))
+		if (!info.cut || info.slot_bytes != slot_bytes ||
+		    memcmp(&info.domain, domain, sizeof(*domain)))
 			continue;
 		for (uint32_t i = 0; i < info.n_slots; i++) {
 			if (m->owner[s][i * slot_bytes / 4096]) {
@@ -266,7 +279,8 @@ static uint32_t model_longest(struct model *m, const struct hc_domain *domain, u
 	return longest;
 }
 
-static void model_mark(struct model *m, const struct hc_run *run, uint64_t slot_bytes, uint16_t from, uint16_t to)
+static void model_mark(struct model *m, const struct hc_run *run, uint64_t slot_bytes,
+		       uint16_t from, uint16_t to)
 {
 	uint64_t first = run->first * slot_bytes / 4096, n = run->n * slot_bytes / 4096;
 
@@ -322,7 +336,8 @@ static void model_free(struct model *m, struct hc_rng *rng)
 	free_runs(m->pool, &m->hold[h], 1);
 	m->used_bytes -= m->hold[h].n * m->slot_bytes[h];
 	if (h != last) {
-		model_mark(m, &m->hold[last], m->slot_bytes[last], (uint16_t)(last + 1), (uint16_t)(h + 1));
+		model_mark(m, &m->hold[last], m->slot_bytes[last], (uint16_t)(last + 1),
+			   (uint16_t)(h + 1));
 		m->hold[h] = m->hold[last];
 		m->slot_bytes[h] = m->slot_bytes[last];
 		m->domain[h] = m->domain[last];
@@ -330,8 +345,8 @@ static void model_free(struct model *m, struct hc_rng *rng)
 	m->n_holds--;
 }
 
-/* Goal: random reserves and frees of several classes never overlap, are aligned, get all that the class has, and get
- * one run where one is long enough. */
+/* Goal: random reserves and frees of several classes never overlap, are aligned, get all that the
+ * class has, and get one run where one is long enough. */
 static void test_model(void **state)
 {
 	struct model *m = hc_zalloc(sizeof(*m));
@@ -430,17 +445,20 @@ static void test_domain_zeroed(void **state)
 	uint32_t n_runs, n;
 	hc_slot_id slot;
 
-	assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 512, -1, HC_SLOT_FILLING, &run, 1, &n_runs, &n),
+	assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 512, -1, HC_SLOT_FILLING, &run, 1,
+					 &n_runs, &n),
 			 0);
 	memset(hc_pool_data(pool, hc_pool_slot(pool, 0, 0)), 0xaa, SEGMENT_BYTES);
 	free_runs(pool, &run, 1);
 	slot = reserve_one(pool, &domain_a, 8192);
 	assert_int_equal(*(uint8_t *)hc_pool_data(pool, slot), 0xaa);
 	hc_pool_free(pool, slot);
-	assert_int_equal(hc_pool_reserve(pool, &domain_b, 4096, 512, -1, HC_SLOT_FILLING, &run, 1, &n_runs, &n),
+	assert_int_equal(hc_pool_reserve(pool, &domain_b, 4096, 512, -1, HC_SLOT_FILLING, &run, 1,
+					 &n_runs, &n),
 			 0);
 	for (uint32_t i = 0; i < 512; i++)
-		assert_memory_equal(hc_pool_data(pool, hc_pool_slot(pool, 0, i)), zero, sizeof(zero));
+		assert_memory_equal(hc_pool_data(pool, hc_pool_slot(pool, 0, i)), zero,
+				    sizeof(zero));
 	hc_pool_close(pool, false);
 }
 
@@ -464,7 +482,8 @@ static int bind_record(void *arg, void *addr, size_t size_bytes, int node)
 	return 0;
 }
 
-/* Goal: segments are bound to the nodes in turn, whole and before they are used, and a preferred node is served. */
+/* Goal: segments are bound to the nodes in turn, whole and before they are used, and a preferred
+ * node is served. */
 static void test_numa(void **state)
 {
 	struct bind_log log = {0};
@@ -480,7 +499,8 @@ static void test_numa(void **state)
 	uint32_t n_runs, n;
 
 	assert_int_equal(hc_pool_open(&config, &pool), 0);
-	for (uint64_t next; (next = hc_pool_populate_wait(pool, seen, hc_clock_now_ns() + 30 * HC_NS_PER_S)) != seen;)
+	for (uint64_t next; (next = hc_pool_populate_wait(
+				     pool, seen, hc_clock_now_ns() + 30 * HC_NS_PER_S)) != seen;)
 		seen = next;
 	assert_int_equal(log.n, 4);
 	for (uint32_t i = 0; i < 4; i++) {
@@ -492,8 +512,8 @@ static void test_numa(void **state)
 	for (int turn = 0; turn < 2; turn++) {
 		int node = turn ? 3 : 5;
 
-		assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 512, node, HC_SLOT_FILLING, &run, 1,
-						 &n_runs, &n),
+		assert_int_equal(hc_pool_reserve(pool, &domain_a, 4096, 512, node, HC_SLOT_FILLING,
+						 &run, 1, &n_runs, &n),
 				 0);
 		hc_pool_segment_info(pool, run.segment, &info);
 		assert_int_equal(info.numa_node, node);
@@ -521,13 +541,14 @@ static void *worker_main(void *arg)
 	hc_rng_seed(&rng, w->seed);
 	for (int step = 0; step < 2000; step++) {
 		uint32_t n_runs, n;
-		int rc = reserve(w->pool, w->domain, w->slot_bytes, 1 + (uint32_t)hc_rng_below(&rng, 40), runs,
-				 &n_runs, &n);
+		int rc = reserve(w->pool, w->domain, w->slot_bytes,
+				 1 + (uint32_t)hc_rng_below(&rng, 40), runs, &n_runs, &n);
 
 		hc_assert(rc == 0 || rc == -EAGAIN || rc == -ENOSPC);
 		for (uint32_t r = 0; r < n_runs; r++)
 			for (uint32_t i = 0; i < runs[r].n; i++) {
-				hc_slot_id slot = hc_pool_slot(w->pool, runs[r].segment, runs[r].first + i);
+				hc_slot_id slot =
+					hc_pool_slot(w->pool, runs[r].segment, runs[r].first + i);
 				uint64_t *data = hc_pool_data(w->pool, slot);
 
 				/* A slot of two holders would be a race here. */
@@ -542,7 +563,8 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Goal: threads of several classes share the pool, re-cutting it all the time, without a race (see check-tsan). */
+/* Goal: threads of several classes share the pool, re-cutting it all the time, without a race (see
+ * check-tsan). */
 static void test_threads(void **state)
 {
 	struct hc_pool *pool = open_pool(3, SEGMENT_BYTES);
@@ -591,21 +613,24 @@ static void test_speed(void **state)
 		assert_int_equal(reserve(pool, &domain_a, 65536, 256, runs, &n_runs, &n), 0);
 		start_ns = hc_clock_now_ns();
 		for (uint32_t k = 0; k < 256; k++)
-			hc_pool_publish(pool, hc_pool_slot(pool, runs[0].segment, runs[0].first + k), &page);
+			hc_pool_publish(pool,
+					hc_pool_slot(pool, runs[0].segment, runs[0].first + k),
+					&page);
 		publish_ns += hc_clock_now_ns() - start_ns;
 		free_runs(pool, runs, n_runs);
 	}
-	print_message("reserve and free of a run of 256: %" PRIu64 " ns; publish of a slot: %" PRIu64 " ns\n",
+	print_message("reserve and free of a run of 256: %" PRIu64
+		      " ns; publish of a slot: %" PRIu64 " ns\n",
 		      all_ns / 2000, publish_ns / 2000 / 256);
 	hc_pool_close(pool, false);
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_states),	      cmocka_unit_test(test_programmer_errors),
+	cmocka_unit_test(test_states),         cmocka_unit_test(test_programmer_errors),
 	cmocka_unit_test(test_reserve_limits), cmocka_unit_test(test_best_fit),
-	cmocka_unit_test(test_model),	      cmocka_unit_test(test_drain),
+	cmocka_unit_test(test_model),          cmocka_unit_test(test_drain),
 	cmocka_unit_test(test_two_sizes_fill), cmocka_unit_test(test_domain_zeroed),
-	cmocka_unit_test(test_numa),	      cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_numa),           cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_speed),
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adoption: what a pool that was left behind still holds. All of it is input: a table that this version cannot read
- * is refused as a whole, a segment or a row that cannot be believed is dropped alone, with one message. */
+/* Adoption: what a pool that was left behind still holds. All of it is input: a table that this
+ * version cannot read is refused as a whole, a segment or a row that cannot be believed is dropped
+ * alone, with one message. */
 #include "pool/internal.h"
 
 #include <fcntl.h>
@@ -27,20 +28,22 @@ static int hc_adopt_refuse(const struct hc_pool_config *config, int rc)
 {
 	if (rc == -EPROTO)
 		hc_error("pool",
-			 "the slot table in %s is of a newer version of hicachefs; start that version, or drop "
+			 "the slot table in %s is of a newer version of hicachefs; start that "
+			 "version, or drop "
 			 "the pages in memory with --discard-pool",
 			 config->dir);
 	else
 		hc_error("pool",
-			 "the slot table in %s is damaged; drop the pages in memory with --discard-pool (pages on "
+			 "the slot table in %s is damaged; drop the pages in memory with "
+			 "--discard-pool (pages on "
 			 "disk stay)",
 			 config->dir);
 	return rc;
 }
 
 /* Why the pool behind a good header is not to be taken over; NULL: it is. */
-static const char *hc_adopt_objection(const struct hc_pool_config *config, const struct hc_table_header *h,
-				      const uint8_t boot_id[16])
+static const char *hc_adopt_objection(const struct hc_pool_config *config,
+				      const struct hc_table_header *h, const uint8_t boot_id[16])
 {
 	if (!config->adopt)
 		return "it is not to be adopted";
@@ -53,8 +56,8 @@ static const char *hc_adopt_objection(const struct hc_pool_config *config, const
 	return NULL;
 }
 
-int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_fd, const uint8_t boot_id[16],
-		  struct hc_found_table *found_p)
+int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_fd,
+		  const uint8_t boot_id[16], struct hc_found_table *found_p)
 {
 	struct hc_table_header h = {0};
 	const char *objection;
@@ -82,7 +85,8 @@ int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_f
 	}
 	if (memcmp(h.uuid, config->uuid, sizeof(h.uuid))) {
 		hc_error("pool",
-			 "the pool in %s belongs to another cache; set another pool_path, or release it with "
+			 "the pool in %s belongs to another cache; set another pool_path, or "
+			 "release it with "
 			 "`hicachectl pool free`",
 			 config->dir);
 		return -EBUSY;
@@ -97,14 +101,16 @@ int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_f
 }
 
 int hc_adopt_resize(int table_fd, int segments_fd, const struct hc_pool_config *config,
-		    const uint8_t boot_id[16], const struct hc_found_table *found, uint32_t n_segments)
+		    const uint8_t boot_id[16], const struct hc_found_table *found,
+		    uint32_t n_segments)
 {
 	static const struct hc_table_segment absent;
 	uint64_t size_bytes = hc_table_bytes(n_segments, found->segment_bytes);
 	struct hc_table_header h;
 	int rc = 0;
 
-	/* Longer than the header says is a legal table, shorter is not: a kill at any point leaves one. */
+	/* Longer than the header says is a legal table, shorter is not: a kill at any point leaves
+	 * one. */
 	if (n_segments > found->n_segments && ftruncate(table_fd, (off_t)size_bytes))
 		return -errno;
 	for (uint32_t i = n_segments; !rc && i < found->n_segments; i++)
@@ -113,7 +119,9 @@ int hc_adopt_resize(int table_fd, int segments_fd, const struct hc_pool_config *
 	if (rc)
 		return rc;
 	if (n_segments < found->n_segments) {
-		hc_info("pool", "the pool shrinks from %" PRIu32 " to %" PRIu32 " segments; pages in the others are dropped",
+		hc_info("pool",
+			"the pool shrinks from %" PRIu32 " to %" PRIu32
+			" segments; pages in the others are dropped",
 			found->n_segments, n_segments);
 		hc_segment_files_remove(segments_fd, n_segments);
 	}
@@ -140,7 +148,8 @@ static int hc_adopt_file(struct hc_pool *pool, uint32_t segment)
 		what = "cannot be examined";
 	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != pool->segment_bytes)
 		what = "is not a file of the segment size";
-	else if (pool->kind != HC_POOL_HUGETLB && (uint64_t)st.st_blocks * 512 < pool->segment_bytes &&
+	else if (pool->kind != HC_POOL_HUGETLB &&
+		 (uint64_t)st.st_blocks * 512 < pool->segment_bytes &&
 		 fallocate(fd, 0, 0, (off_t)pool->segment_bytes) && errno != EOPNOTSUPP)
 		what = "has holes that cannot be filled";
 	if (!what)
@@ -195,7 +204,9 @@ static int hc_adopt_segment(struct hc_pool *pool, uint32_t segment, struct hc_ad
 	int fd, rc;
 
 	if (d->state > HC_TABLE_SEGMENT_CUT || (cut && !hc_table_segment_valid(pool->table, d))) {
-		hc_warn("pool", "the entry of segment %" PRIu32 " in %s/slots is damaged; its pages are dropped",
+		hc_warn("pool",
+			"the entry of segment %" PRIu32
+			" in %s/slots is damaged; its pages are dropped",
 			segment, pool->dir);
 		return -EBADMSG;
 	}
@@ -208,8 +219,8 @@ static int hc_adopt_segment(struct hc_pool *pool, uint32_t segment, struct hc_ad
 	if (!rc && cut)
 		rc = hc_segment_bits_alloc(s, pool->segment_bytes, d->slot_bytes);
 	if (rc) {
-		hc_warn("pool", "segment %" PRIu32 " cannot be adopted: %s; its pages are dropped", segment,
-			strerror(-rc));
+		hc_warn("pool", "segment %" PRIu32 " cannot be adopted: %s; its pages are dropped",
+			segment, strerror(-rc));
 		close(fd);
 		return rc;
 	}
@@ -247,7 +258,8 @@ void hc_adopt_segments(struct hc_pool *pool)
 	pool->populated_bytes = pool->adopted_bytes = count.n_segments * pool->segment_bytes;
 	hc_size_format(pool->used_bytes, text);
 	hc_info("pool",
-		"adopted %" PRIu64 " pages (%s) in %" PRIu32 " segments of %s; freed %" PRIu64 " unfinished and %" PRIu64
-		" damaged slots",
-		count.n_pages, text, count.n_segments, pool->dir, count.n_unfinished, count.n_damaged);
+		"adopted %" PRIu64 " pages (%s) in %" PRIu32 " segments of %s; freed %" PRIu64
+		" unfinished and %" PRIu64 " damaged slots",
+		count.n_pages, text, count.n_segments, pool->dir, count.n_unfinished,
+		count.n_damaged);
 }

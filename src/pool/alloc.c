@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Classes and runs: which segment serves whom, and which slots go to a reserve.
  *
- * A segment has one bit a slot (1: free) and one bit a word of those. A reserve takes the shortest free run that is
- * long enough, else the longest one and goes on; so a chain that fits one run gets one, and else as few as can be.
- * A class that has too few free slots takes an uncut segment, or one of another class in which nothing is held.
- * Zeroing (a change of domain) and the pages of the table's rows are made without the lock: the segment is BUSY. */
+ * A segment has one bit a slot (1: free) and one bit a word of those. A reserve takes the shortest
+ * free run that is long enough, else the longest one and goes on; so a chain that fits one run gets
+ * one, and else as few as can be. A class that has too few free slots takes an uncut segment, or
+ * one of another class in which nothing is held. Zeroing (a change of domain) and the pages of the
+ * table's rows are made without the lock: the segment is BUSY. */
 #include "pool/internal.h"
 
 #include <inttypes.h>
@@ -128,7 +129,8 @@ static void hc_scan_word(struct hc_scan *scan, uint32_t w, uint64_t word)
 }
 
 /* Offers the segment's free runs to *best. Returns true at an exact fit. */
-static bool hc_segment_scan(struct hc_pool *pool, uint32_t segment, uint32_t want, struct hc_fit *best)
+static bool hc_segment_scan(struct hc_pool *pool, uint32_t segment, uint32_t want,
+			    struct hc_fit *best)
 {
 	struct hc_segment *s = &pool->segments[segment];
 	struct hc_scan scan = {.want = want, .segment = segment, .best = best};
@@ -139,7 +141,8 @@ static bool hc_segment_scan(struct hc_pool *pool, uint32_t segment, uint32_t wan
 		hc_scan_close(&scan);
 		return best->n == want;
 	}
-	for (uint32_t w = hc_segment_next_word(s, 0); w < s->n_words; w = hc_segment_next_word(s, w + 1)) {
+	for (uint32_t w = hc_segment_next_word(s, 0); w < s->n_words;
+	     w = hc_segment_next_word(s, w + 1)) {
 		if (w != last + 1)
 			hc_scan_close(&scan);
 		hc_scan_word(&scan, w, s->free_bits[w]);
@@ -152,15 +155,17 @@ static bool hc_segment_scan(struct hc_pool *pool, uint32_t segment, uint32_t wan
 	return best->n == want;
 }
 
-static bool hc_segment_serves(const struct hc_segment *s, const struct hc_domain *domain, uint64_t slot_bytes)
+static bool hc_segment_serves(const struct hc_segment *s, const struct hc_domain *domain,
+			      uint64_t slot_bytes)
 {
 	return s->state == HC_SEGMENT_CUT && !s->draining && s->slot_bytes == slot_bytes &&
 	       hc_domain_equal(&s->domain, domain);
 }
 
-/* Best fit over the segments of a class, on one NUMA node or all (-1). *n_free_p: free slots seen. */
-static struct hc_fit hc_class_fit(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
-				  uint32_t want, int node, uint64_t *n_free_p)
+/* Best fit over the segments of a class, on one NUMA node or all (-1). *n_free_p: free slots seen.
+ */
+static struct hc_fit hc_class_fit(struct hc_pool *pool, const struct hc_domain *domain,
+				  uint64_t slot_bytes, uint32_t want, int node, uint64_t *n_free_p)
 {
 	struct hc_fit best = {0};
 	bool exact = false;
@@ -169,7 +174,8 @@ static struct hc_fit hc_class_fit(struct hc_pool *pool, const struct hc_domain *
 	for (uint32_t i = 0; i < pool->n_segments; i++) {
 		struct hc_segment *s = &pool->segments[i];
 
-		if (!hc_segment_serves(s, domain, slot_bytes) || (node >= 0 && s->numa_node != node))
+		if (!hc_segment_serves(s, domain, slot_bytes) ||
+		    (node >= 0 && s->numa_node != node))
 			continue;
 		*n_free_p += s->n_free;
 		/* Its longest run is too short to be better than what is there. */
@@ -191,9 +197,10 @@ static bool hc_segment_needs_zero(const struct hc_segment *s, const struct hc_do
 	return s->used && !(s->known && hc_domain_equal(&s->domain, domain));
 }
 
-/* Which idle segment to cut for a class: preferred node, then uncut, then without zeroing. n_segments: none. */
-static uint32_t hc_pool_choose_idle(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
-				    int node)
+/* Which idle segment to cut for a class: preferred node, then uncut, then without zeroing.
+ * n_segments: none. */
+static uint32_t hc_pool_choose_idle(struct hc_pool *pool, const struct hc_domain *domain,
+				    uint64_t slot_bytes, int node)
 {
 	uint32_t chosen = pool->n_segments;
 	int chosen_cost = 8;
@@ -261,9 +268,10 @@ static int hc_segment_cut(struct hc_pool *pool, uint32_t segment, const struct h
 	return 0;
 }
 
-/* Cuts an idle segment for the class. Gives the lock back for the time of the work. False: none could be had. */
-static bool hc_pool_cut_one_locked(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
-				   int node)
+/* Cuts an idle segment for the class. Gives the lock back for the time of the work. False: none
+ * could be had. */
+static bool hc_pool_cut_one_locked(struct hc_pool *pool, const struct hc_domain *domain,
+				   uint64_t slot_bytes, int node)
 {
 	uint32_t segment = hc_pool_choose_idle(pool, domain, slot_bytes, node);
 	struct hc_segment *s;
@@ -280,7 +288,9 @@ static bool hc_pool_cut_one_locked(struct hc_pool *pool, const struct hc_domain 
 	pthread_mutex_unlock(&pool->lock);
 	rc = hc_segment_cut(pool, segment, domain, slot_bytes);
 	if (rc)
-		hc_error("pool", "segment %" PRIu32 " cannot be cut: no room for its rows in the slot table: %s",
+		hc_error("pool",
+			 "segment %" PRIu32
+			 " cannot be cut: no room for its rows in the slot table: %s",
 			 segment, strerror(-rc));
 	pthread_mutex_lock(&pool->lock);
 	s->state = rc ? HC_SEGMENT_UNCUT : HC_SEGMENT_CUT;
@@ -324,8 +334,9 @@ static void hc_run_take_locked(struct hc_pool *pool, const struct hc_run *run)
 	pool->n_reserve_slots += run->n;
 }
 
-static uint32_t hc_reserve_locked(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
-				  uint32_t n, int node, struct hc_run *runs, uint32_t max_runs, uint32_t *n_p)
+static uint32_t hc_reserve_locked(struct hc_pool *pool, const struct hc_domain *domain,
+				  uint64_t slot_bytes, uint32_t n, int node, struct hc_run *runs,
+				  uint32_t max_runs, uint32_t *n_p)
 {
 	uint32_t n_runs = 0, got = 0;
 
@@ -353,9 +364,9 @@ static uint32_t hc_reserve_locked(struct hc_pool *pool, const struct hc_domain *
 	return n_runs;
 }
 
-int hc_pool_reserve(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes, uint32_t n,
-		    int numa_node, enum hc_slot_state state, struct hc_run *runs, uint32_t max_runs,
-		    uint32_t *n_runs_p, uint32_t *n_p)
+int hc_pool_reserve(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes,
+		    uint32_t n, int numa_node, enum hc_slot_state state, struct hc_run *runs,
+		    uint32_t max_runs, uint32_t *n_runs_p, uint32_t *n_p)
 {
 	uint32_t n_runs, got;
 	bool later;
@@ -373,7 +384,8 @@ int hc_pool_reserve(struct hc_pool *pool, const struct hc_domain *domain, uint64
 
 	/* The slots are out of the bitmap, so nobody else sees these rows. */
 	for (uint32_t r = 0; r < n_runs; r++) {
-		struct hc_table_row *row = hc_table_row(pool->table, runs[r].segment, runs[r].first);
+		struct hc_table_row *row =
+			hc_table_row(pool->table, runs[r].segment, runs[r].first);
 
 		for (uint32_t i = 0; i < runs[r].n; i++)
 			__atomic_store_n(&row[i].state, state, __ATOMIC_RELEASE);
@@ -413,7 +425,8 @@ void hc_pool_undrain(struct hc_pool *pool, uint32_t segment)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-uint64_t hc_pool_class_free(struct hc_pool *pool, const struct hc_domain *domain, uint64_t slot_bytes)
+uint64_t hc_pool_class_free(struct hc_pool *pool, const struct hc_domain *domain,
+			    uint64_t slot_bytes)
 {
 	uint64_t n = 0;
 

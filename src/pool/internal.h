@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the pool, shared by its files: pool.c (open, close, questions), segment.c (files, mappings, the
- * populate thread), adopt.c (what a found pool holds), alloc.c (classes, runs, cutting), slot.c (states). */
+/* The inside of the pool, shared by its files: pool.c (open, close, questions), segment.c (files,
+ * mappings, the populate thread), adopt.c (what a found pool holds), alloc.c (classes, runs,
+ * cutting), slot.c (states). */
 #ifndef HC_POOL_INTERNAL_H
 #define HC_POOL_INTERNAL_H
 
@@ -22,8 +23,8 @@ enum hc_segment_state {
 	HC_SEGMENT_CUT,
 };
 
-/* All fields are under the pool's lock; slot_bytes and data also belong to whoever holds a slot of it, domain,
- * bitmaps and n_slots to the thread that made it BUSY. */
+/* All fields are under the pool's lock; slot_bytes and data also belong to whoever holds a slot of
+ * it, domain, bitmaps and n_slots to the thread that made it BUSY. */
 struct hc_segment {
 	enum hc_segment_state state;
 	bool draining;
@@ -108,16 +109,18 @@ uint64_t hc_memory_huge_bytes(const void *addr, uint64_t size_bytes);
 void hc_segment_files_remove(int segments_fd, uint32_t from);
 
 /* alloc.c */
-int hc_segment_bits_alloc(struct hc_segment *s, uint64_t segment_bytes, uint64_t slot_bytes) HC_MUST_CHECK;
+int hc_segment_bits_alloc(struct hc_segment *s, uint64_t segment_bytes,
+			  uint64_t slot_bytes) HC_MUST_CHECK;
 void hc_segment_bits_free(struct hc_segment *s);
 void hc_segment_bit_set(struct hc_segment *s, uint32_t index);
 void hc_segment_bit_clear(struct hc_segment *s, uint32_t index);
 /* A cut segment without held slots goes back to the uncut ones. */
 void hc_segment_uncut_locked(struct hc_pool *pool, uint32_t segment);
 
-/* Makes the pages of the rows of the segment's first n_slots slots: no later store into them meets a full file
- * system. */
-int hc_segment_rows_populate(struct hc_pool *pool, uint32_t segment, uint32_t n_slots) HC_MUST_CHECK;
+/* Makes the pages of the rows of the segment's first n_slots slots: no later store into them meets
+ * a full file system. */
+int hc_segment_rows_populate(struct hc_pool *pool, uint32_t segment,
+			     uint32_t n_slots) HC_MUST_CHECK;
 
 /* adopt.c */
 struct hc_found_table {
@@ -125,14 +128,14 @@ struct hc_found_table {
 	uint32_t n_segments;
 	uint64_t segment_bytes;
 };
-/* Looks at the slot table in the directory. Removes a pool that is not to be adopted (config->adopt and discard, an
- * earlier boot, another shape) and what is left of one. Errors as hc_pool_open. */
-int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_fd, const uint8_t boot_id[16],
-		  struct hc_found_table *found_p) HC_MUST_CHECK;
+/* Looks at the slot table in the directory. Removes a pool that is not to be adopted (config->adopt
+ * and discard, an earlier boot, another shape) and what is left of one. Errors as hc_pool_open. */
+int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_fd,
+		  const uint8_t boot_id[16], struct hc_found_table *found_p) HC_MUST_CHECK;
 /* Fits the found table's file to a new number of segments. */
 int hc_adopt_resize(int table_fd, int segments_fd, const struct hc_pool_config *config,
-		    const uint8_t boot_id[16], const struct hc_found_table *found, uint32_t n_segments)
-	HC_MUST_CHECK;
+		    const uint8_t boot_id[16], const struct hc_found_table *found,
+		    uint32_t n_segments) HC_MUST_CHECK;
 /* After the table is mapped: takes over the segments and rows that can be believed. */
 void hc_adopt_segments(struct hc_pool *pool);
 
@@ -140,14 +143,17 @@ void hc_adopt_segments(struct hc_pool *pool);
 int hc_numa_bind(void *arg, void *addr, size_t size_bytes, int node) HC_MUST_CHECK;
 
 /* pool.c */
-/* Takes the daemon's lock of a pool directory; held until the fd closes. -EBUSY when somebody has it. */
+/* Takes the daemon's lock of a pool directory; held until the fd closes. -EBUSY when somebody has
+ * it. */
 int hc_pool_lock_take(int dirfd, int *fd_p) HC_MUST_CHECK;
 /* Somebody holds it; fd is an open `lock`. */
 bool hc_pool_lock_held(int fd);
-/* Opens the directory that the segment files are in: `segments` in the pool's directory if it is there. */
+/* Opens the directory that the segment files are in: `segments` in the pool's directory if it is
+ * there. */
 int hc_pool_segments_open(int dirfd, int *fd_p) HC_MUST_CHECK;
 
-/* place.c: where our own places are made and mounts are listed. Tests move them, before anything else. */
+/* place.c: where our own places are made and mounts are listed. Tests move them, before anything
+ * else. */
 struct hc_place_roots {
 	const char *run;
 	const char *shm;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a pool lies. See place.h. Found files are input; a directory that others could write to is refused. */
+/* Where a pool lies. See place.h. Found files are input; a directory that others could write to is
+ * refused. */
 #include "pool/place.h"
 
 #include <dirent.h>
@@ -19,9 +20,9 @@
 #include "util/sysinfo.h"
 
 #define HC_DEFAULT_PERCENT 10
-#define HC_DEFAULT_MOST	   (64 * HC_GIB)
-#define HC_RESERVE_MOST	   HC_GIB
-#define HC_MOUNTS_MAX	   (4 * HC_MIB)
+#define HC_DEFAULT_MOST    (64 * HC_GIB)
+#define HC_RESERVE_MOST    HC_GIB
+#define HC_MOUNTS_MAX      (4 * HC_MIB)
 #define HC_POOL_TEXT_MAX   (2 * PATH_MAX)
 
 static struct hc_place_roots hc_roots = {"/run/hicachefs", "/dev/shm", "/proc/self/mounts"};
@@ -63,7 +64,8 @@ static int hc_pool_text_write(int dirfd, const char *dir, const char *uuid, cons
 {
 	hc_autofree char *text = NULL;
 	/* The path comes last: it may hold any byte but NUL. */
-	int n = asprintf(&text, "uuid %s\nkind %s\ncachedir %s\n", uuid, hc_pool_kind_name(kind), cachedir);
+	int n = asprintf(&text, "uuid %s\nkind %s\ncachedir %s\n", uuid, hc_pool_kind_name(kind),
+			 cachedir);
 	int rc = n < 0 ? -ENOMEM : hc_file_replace(dirfd, "pool", text, (size_t)n, 0600);
 
 	if (rc)
@@ -82,7 +84,8 @@ static int hc_pool_text_read(int dirfd, char uuid[37], char *cachedir, size_t ro
 	if (rc)
 		return rc;
 	path = strstr(text, "\ncachedir ");
-	if (strlen(text) != n || n < 42 || strncmp(text, "uuid ", 5) || !hc_uuid_looks_right(text + 5) || !path)
+	if (strlen(text) != n || n < 42 || strncmp(text, "uuid ", 5) ||
+	    !hc_uuid_looks_right(text + 5) || !path)
 		return -EBADMSG;
 	path += strlen("\ncachedir ");
 	end = text + n - 1;
@@ -97,7 +100,8 @@ static int hc_pool_text_read(int dirfd, char uuid[37], char *cachedir, size_t ro
 
 /* ---- directories ---- */
 
-/* Opens a directory of ours, or one that the user gave, and refuses what others could tamper with. */
+/* Opens a directory of ours, or one that the user gave, and refuses what others could tamper with.
+ */
 static int hc_place_open(const char *dir, int flags, int *fd_p)
 {
 	hc_autofd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
@@ -111,7 +115,8 @@ static int hc_place_open(const char *dir, int flags, int *fd_p)
 	}
 	if (st.st_uid != geteuid() || st.st_mode & 022) {
 		hc_error("pool",
-			 "the pool directory %s must belong to this user and be writable by nobody else (owner %u, "
+			 "the pool directory %s must belong to this user and be writable by nobody "
+			 "else (owner %u, "
 			 "mode %04o): chown and chmod 700 it, or set another pool_path",
 			 dir, st.st_uid, st.st_mode & 07777);
 		return -EPERM;
@@ -129,7 +134,8 @@ static int hc_place_mkdir(const char *dir, int mode)
 	return rc;
 }
 
-/* One mount of /proc/self/mounts. Octal escapes in the path (blanks) are not undone: such mounts are left alone. */
+/* One mount of /proc/self/mounts. Octal escapes in the path (blanks) are not undone: such mounts
+ * are left alone. */
 struct hc_mount {
 	char path[PATH_MAX];
 	char type[64];
@@ -149,7 +155,8 @@ static int hc_mounts_each(int (*each)(void *arg, const struct hc_mount *mount), 
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		struct hc_mount mount;
 
-		if (sscanf(line, "%*s %4095s %63s %1023s", mount.path, mount.type, mount.options) != 3)
+		if (sscanf(line, "%*s %4095s %63s %1023s", mount.path, mount.type, mount.options) !=
+		    3)
 			continue;
 		rc = each(arg, &mount);
 		if (rc)
@@ -180,7 +187,8 @@ static int hc_mount_is_hugetlbfs(void *arg, const struct hc_mount *mount)
 	struct hc_mount_look *look = arg;
 	struct statfs fs;
 
-	if (strcmp(mount->type, "hugetlbfs") || hc_mount_option(mount, "ro") || access(mount->path, W_OK))
+	if (strcmp(mount->type, "hugetlbfs") || hc_mount_option(mount, "ro") ||
+	    access(mount->path, W_OK))
 		return 0;
 	if (statfs(mount->path, &fs) || (uint64_t)fs.f_bsize != look->page_bytes)
 		return 0;
@@ -194,7 +202,8 @@ static int hc_mount_covers(void *arg, const struct hc_mount *mount)
 	struct hc_mount_look *look = arg;
 	size_t n = strlen(mount->path);
 
-	if (n > 1 && (strncmp(look->path, mount->path, n) || (look->path[n] && look->path[n] != '/')))
+	if (n > 1 &&
+	    (strncmp(look->path, mount->path, n) || (look->path[n] && look->path[n] != '/')))
 		return 0;
 	if (n < strlen(look->found))
 		return 0;
@@ -252,7 +261,8 @@ static int hc_place_mount(const char *dir, uint64_t size_bytes, unsigned long fl
 	/* noswap: kernel 6.4. Swapped pages would be read back inside an engine's DMA wait. */
 	for (int noswap = 1; noswap >= 0; noswap--) {
 		snprintf(options, sizeof(options), "huge=always,mode=0700,size=%llu%s",
-			 (unsigned long long)hc_place_mount_bytes(size_bytes), noswap ? ",noswap" : "");
+			 (unsigned long long)hc_place_mount_bytes(size_bytes),
+			 noswap ? ",noswap" : "");
 		if (!mount("hicachefs", dir, "tmpfs", all, options))
 			return 0;
 		if (errno != EINVAL)
@@ -261,7 +271,8 @@ static int hc_place_mount(const char *dir, uint64_t size_bytes, unsigned long fl
 	return -errno;
 }
 
-/* Our mount is there from an earlier start: it must have room for the size that is asked for this time. */
+/* Our mount is there from an earlier start: it must have room for the size that is asked for this
+ * time. */
 static int hc_place_mount_fit(const char *dir, uint64_t size_bytes)
 {
 	char options[64];
@@ -271,8 +282,10 @@ static int hc_place_mount_fit(const char *dir, uint64_t size_bytes)
 		return -errno;
 	if ((uint64_t)fs.f_blocks * fs.f_frsize >= hc_place_mount_bytes(size_bytes))
 		return 0;
-	snprintf(options, sizeof(options), "size=%llu", (unsigned long long)hc_place_mount_bytes(size_bytes));
-	if (!mount("hicachefs", dir, "tmpfs", MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC, options))
+	snprintf(options, sizeof(options), "size=%llu",
+		 (unsigned long long)hc_place_mount_bytes(size_bytes));
+	if (!mount("hicachefs", dir, "tmpfs", MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		   options))
 		return 0;
 	return -errno;
 }
@@ -294,12 +307,13 @@ static int hc_place_try_run(const struct hc_place_wish *wish, struct hc_pool_pla
 	if (hc_is_mount_point(wish->run_dir)) {
 		rc = hc_place_mount_fit(wish->run_dir, wish->size_bytes);
 		if (rc)
-			hc_error("pool", "the pool's file system %s cannot be enlarged: %s", wish->run_dir,
-				 strerror(-rc));
+			hc_error("pool", "the pool's file system %s cannot be enlarged: %s",
+				 wish->run_dir, strerror(-rc));
 	} else {
 		rc = hc_place_mount(wish->run_dir, wish->size_bytes, 0);
 		if (rc) {
-			hc_info("pool", "no huge page file system of our own (%s): the pool goes to %s",
+			hc_info("pool",
+				"no huge page file system of our own (%s): the pool goes to %s",
 				strerror(-rc), hc_roots.shm);
 			rmdir(wish->run_dir);
 			return 1;
@@ -318,7 +332,8 @@ static int hc_place_use_shm(const struct hc_place_wish *wish, struct hc_pool_pla
 	if (mkdir(wish->shm_dir, 0700) && errno != EEXIST) {
 		int rc = -errno;
 
-		hc_error("pool", "cannot make the pool directory %s: %m; set pool_path", wish->shm_dir);
+		hc_error("pool", "cannot make the pool directory %s: %m; set pool_path",
+			 wish->shm_dir);
 		return rc;
 	}
 	place->kind = hc_place_kind(wish->shm_dir);
@@ -326,8 +341,8 @@ static int hc_place_use_shm(const struct hc_place_wish *wish, struct hc_pool_pla
 	return 0;
 }
 
-/* hugetlbfs holds segments only (it has no write): text, lock and table lie in a small directory beside, whose
- * `segments` leads there. */
+/* hugetlbfs holds segments only (it has no write): text, lock and table lie in a small directory
+ * beside, whose `segments` leads there. */
 static int hc_place_link(const char *dir, const char *segments)
 {
 	char link[PATH_MAX + 16], old[PATH_MAX];
@@ -339,8 +354,9 @@ static int hc_place_link(const char *dir, const char *segments)
 		old[n] = 0;
 		if (!strcmp(old, segments))
 			return 0;
-		hc_error("pool", "%s leads to %s, not to %s; release that pool with `hicachectl pool free`", link, old,
-			 segments);
+		hc_error("pool",
+			 "%s leads to %s, not to %s; release that pool with `hicachectl pool free`",
+			 link, old, segments);
 		return -EBUSY;
 	}
 	if (symlink(segments, link)) {
@@ -352,7 +368,8 @@ static int hc_place_link(const char *dir, const char *segments)
 	return 0;
 }
 
-static int hc_place_use_hugetlb(const struct hc_place_wish *wish, const char *mount, struct hc_pool_place *place)
+static int hc_place_use_hugetlb(const struct hc_place_wish *wish, const char *mount,
+				struct hc_pool_place *place)
 {
 	const char *dir = geteuid() ? wish->shm_dir : wish->run_dir;
 	char segments[PATH_MAX + 64];
@@ -415,7 +432,8 @@ static int hc_place_again(const struct hc_place_wish *wish, struct hc_pool_place
 	return 1;
 }
 
-static int hc_place_choose(const struct hc_place_wish *wish, const char *pool_path, struct hc_pool_place *place)
+static int hc_place_choose(const struct hc_place_wish *wish, const char *pool_path,
+			   struct hc_pool_place *place)
 {
 	char mount[PATH_MAX];
 	int rc;
@@ -453,7 +471,9 @@ static int hc_place_room_check(const struct hc_pool_place *place, uint64_t size_
 		return 0;
 	hc_size_format(size_bytes, want);
 	hc_size_format(free_bytes + held_bytes, have);
-	hc_error("pool", "pool_size %s does not fit into %s, which has room for %s; lower pool_size, or set pool_path",
+	hc_error("pool",
+		 "pool_size %s does not fit into %s, which has room for %s; lower pool_size, or "
+		 "set pool_path",
 		 want, place->dir, have);
 	return -ENOSPC;
 }
@@ -469,7 +489,8 @@ static int hc_place_claim(const struct hc_pool_place *place, const struct hc_pla
 	rc = hc_pool_text_read(fd, uuid, cachedir, sizeof(cachedir));
 	if (!rc && strcmp(uuid, wish->uuid)) {
 		hc_error("pool",
-			 "%s holds the pool of another cache (%s); set another pool_path, or release it with "
+			 "%s holds the pool of another cache (%s); set another pool_path, or "
+			 "release it with "
 			 "`hicachectl pool free`",
 			 place->dir, cachedir);
 		return -EBUSY;
@@ -487,8 +508,10 @@ int hc_pool_place_make(const uint8_t uuid[16], const char *cachedir, const char 
 	int rc;
 
 	hc_uuid_format(uuid, wish.uuid);
-	if (snprintf(wish.run_dir, sizeof(wish.run_dir), "%s/%s", hc_roots.run, wish.uuid) >= PATH_MAX ||
-	    snprintf(wish.shm_dir, sizeof(wish.shm_dir), "%s/hicachefs-%s", hc_roots.shm, wish.uuid) >= PATH_MAX ||
+	if (snprintf(wish.run_dir, sizeof(wish.run_dir), "%s/%s", hc_roots.run, wish.uuid) >=
+		    PATH_MAX ||
+	    snprintf(wish.shm_dir, sizeof(wish.shm_dir), "%s/hicachefs-%s", hc_roots.shm,
+		     wish.uuid) >= PATH_MAX ||
 	    (pool_path && strlen(pool_path) + 64 >= PATH_MAX) || strlen(cachedir) >= PATH_MAX) {
 		hc_error("pool", "pool_path or CACHEDIR is too long");
 		return -ENAMETOOLONG;
@@ -513,7 +536,8 @@ static int hc_memory_limit(uint64_t *available_bytes_p, uint64_t *room_bytes_p)
 	int rc = hc_sysinfo_memory(&total_bytes, available_bytes_p);
 
 	if (rc) {
-		hc_error("pool", "cannot read the size of memory: %s; set pool_size", strerror(-rc));
+		hc_error("pool", "cannot read the size of memory: %s; set pool_size",
+			 strerror(-rc));
 		return rc;
 	}
 	*room_bytes_p = hc_sysinfo_cgroup_room_bytes();
@@ -547,8 +571,9 @@ static int hc_pool_size_check_hugetlb(uint64_t size_bytes, uint64_t held_bytes)
 	hc_size_format(n_free * page_bytes, have);
 	hc_size_format(size_bytes - held_bytes, least);
 	hc_error("pool",
-		 "pool_size %s needs %s of huge pages, but %s are free; lower pool_size, or raise vm.nr_hugepages", want,
-		 least, have);
+		 "pool_size %s needs %s of huge pages, but %s are free; lower pool_size, or raise "
+		 "vm.nr_hugepages",
+		 want, least, have);
 	return -ENOMEM;
 }
 
@@ -576,7 +601,8 @@ int hc_pool_size_check(uint64_t size_bytes, uint64_t held_bytes, enum hc_pool_ki
 	hc_size_format(reserve, keep);
 	hc_size_format(held_bytes + limit - reserve, most);
 	hc_error("pool",
-		 "pool_size %s is too large: available memory %s, room in the control group %s, kept in reserve %s; set "
+		 "pool_size %s is too large: available memory %s, room in the control group %s, "
+		 "kept in reserve %s; set "
 		 "pool_size to at most %s, or free memory",
 		 want, memory, group, keep, most);
 	return -ENOMEM;
@@ -623,8 +649,8 @@ static bool hc_pool_found_read(const char *dir, struct hc_pool_found *found)
 	return true;
 }
 
-static void hc_pool_find_below(const char *root, const char *prefix, struct hc_pool_found *found, size_t max,
-			       size_t *n_p)
+static void hc_pool_find_below(const char *root, const char *prefix, struct hc_pool_found *found,
+			       size_t max, size_t *n_p)
 {
 	DIR *d = opendir(root);
 	char dir[PATH_MAX];
@@ -633,7 +659,8 @@ static void hc_pool_find_below(const char *root, const char *prefix, struct hc_p
 	if (!d)
 		return;
 	while (*n_p < max && (e = readdir(d))) {
-		if (strncmp(e->d_name, prefix, strlen(prefix)) || strlen(e->d_name) != strlen(prefix) + 36)
+		if (strncmp(e->d_name, prefix, strlen(prefix)) ||
+		    strlen(e->d_name) != strlen(prefix) + 36)
 			continue;
 		if (snprintf(dir, sizeof(dir), "%s/%s", root, e->d_name) < (int)sizeof(dir) &&
 		    hc_pool_found_read(dir, &found[*n_p]))
@@ -657,7 +684,8 @@ int hc_pool_find(const char *pool_path, struct hc_pool_found *found, size_t max,
 /* Takes everything of a pool out of the directory. */
 static void hc_place_empty(const char *dir, int dirfd)
 {
-	static const char *const names[] = {"slots", "slots.new", "segments", "pool", "pool.new", "lock"};
+	static const char *const names[] = {"slots", "slots.new", "segments",
+					    "pool",  "pool.new",  "lock"};
 	char target[PATH_MAX];
 	hc_autofd int segments_fd = -1;
 	ssize_t n = readlinkat(dirfd, "segments", target, sizeof(target) - 1);
@@ -684,7 +712,8 @@ static bool hc_place_is_ours(const char *dir)
 int hc_pool_place_free(const char *dir)
 {
 	char uuid[37], cachedir[PATH_MAX];
-	int fd, lock_fd, rc = hc_place_open(dir, 0, &fd);
+	int fd = -1, lock_fd = -1;
+	int rc = hc_place_open(dir, 0, &fd);
 
 	if (rc)
 		return rc;
@@ -697,7 +726,8 @@ int hc_pool_place_free(const char *dir)
 	rc = hc_pool_lock_take(fd, &lock_fd);
 	if (rc) {
 		hc_error("pool", "the pool in %s %s", dir,
-			 rc == -EBUSY ? "is in use by a running daemon; stop it first" : "cannot be locked");
+			 rc == -EBUSY ? "is in use by a running daemon; stop it first"
+				      : "cannot be locked");
 		close(fd);
 		return rc;
 	}

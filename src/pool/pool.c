@@ -19,8 +19,8 @@
 /* A small pool is cut into this many segments, so that several classes find room. */
 #define HC_SEGMENTS_SMALL     16
 #define HC_SEGMENT_BYTES_MOST HC_GIB
-#define HC_LOCK_TRIES	      5
-#define HC_LOCK_TRY_MS	      20
+#define HC_LOCK_TRIES         5
+#define HC_LOCK_TRY_MS        20
 
 const char *hc_pool_kind_name(enum hc_pool_kind kind)
 {
@@ -64,7 +64,8 @@ static int hc_pool_flock(int fd)
 int hc_pool_lock_take(int dirfd, int *fd_p)
 {
 	for (;;) {
-		hc_autofd int fd = openat(dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		hc_autofd int fd =
+			openat(dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		struct stat mine, there;
 		int rc = fd < 0 ? -errno : hc_pool_flock(fd);
 
@@ -125,7 +126,8 @@ static uint64_t hc_segment_bytes_choose(const struct hc_pool_config *config, int
 	return hc_align_up(hc_max_u64(n, 1), align);
 }
 
-static int hc_pool_shape(struct hc_pool *pool, const struct hc_pool_config *config, uint64_t segment_bytes)
+static int hc_pool_shape(struct hc_pool *pool, const struct hc_pool_config *config,
+			 uint64_t segment_bytes)
 {
 	uint64_t n = hc_max_u64(config->size_bytes / segment_bytes, 1);
 
@@ -136,7 +138,8 @@ static int hc_pool_shape(struct hc_pool *pool, const struct hc_pool_config *conf
 		hc_size_format(hc_min_u64(HC_TABLE_SEGMENTS_MAX * segment_bytes,
 					  (uint64_t)HC_SLOT_NONE * HC_BLOCK_BYTES),
 			       most);
-		hc_error("pool", "pool_size %s is above the %s that segments of this size allow", size, most);
+		hc_error("pool", "pool_size %s is above the %s that segments of this size allow",
+			 size, most);
 		return -EINVAL;
 	}
 	pool->segment_bytes = segment_bytes;
@@ -147,7 +150,8 @@ static int hc_pool_shape(struct hc_pool *pool, const struct hc_pool_config *conf
 }
 
 /* Makes an empty table: under another name until it is whole. */
-static int hc_table_create(struct hc_pool *pool, const struct hc_pool_config *config, const uint8_t boot_id[16])
+static int hc_table_create(struct hc_pool *pool, const struct hc_pool_config *config,
+			   const uint8_t boot_id[16])
 {
 	struct hc_table_header header;
 	int fd, rc = 0;
@@ -155,7 +159,8 @@ static int hc_table_create(struct hc_pool *pool, const struct hc_pool_config *co
 	if (pool->dirfd < 0)
 		fd = memfd_create("slots", MFD_CLOEXEC);
 	else
-		fd = openat(pool->dirfd, "slots.new", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		fd = openat(pool->dirfd, "slots.new",
+			    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
 	hc_table_header_fill(&header, config->uuid, boot_id, pool->n_segments, pool->segment_bytes);
@@ -197,7 +202,8 @@ static int hc_pool_table_open(struct hc_pool *pool, const struct hc_pool_config 
 		if (fd < 0)
 			rc = -errno;
 		else if (found->n_segments != pool->n_segments)
-			rc = hc_adopt_resize(fd, pool->segments_fd, config, boot_id, found, pool->n_segments);
+			rc = hc_adopt_resize(fd, pool->segments_fd, config, boot_id, found,
+					     pool->n_segments);
 	} else {
 		fd = hc_table_create(pool, config, boot_id);
 		if (fd < 0)
@@ -206,8 +212,8 @@ static int hc_pool_table_open(struct hc_pool *pool, const struct hc_pool_config 
 	if (!rc)
 		rc = hc_table_map(pool, fd);
 	if (rc)
-		hc_error("pool", "cannot make the slot table in %s: %s", pool->dir ? pool->dir : "memory",
-			 strerror(-rc));
+		hc_error("pool", "cannot make the slot table in %s: %s",
+			 pool->dir ? pool->dir : "memory", strerror(-rc));
 	return rc;
 }
 
@@ -242,8 +248,8 @@ static int hc_pool_memory_reserve(struct hc_pool *pool, const struct hc_numa *nu
 {
 	uint64_t size_bytes = pool->n_segments * pool->segment_bytes;
 	uint64_t align = hc_max_u64(HC_SEGMENT_ALIGN, pool->segment_bytes % HC_GIB ? 0 : HC_GIB);
-	uint8_t *addr = mmap(NULL, size_bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			     -1, 0);
+	uint8_t *addr = mmap(NULL, size_bytes + align, PROT_NONE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uint64_t head;
 
 	if (addr == MAP_FAILED) {
@@ -281,7 +287,8 @@ static int hc_pool_setup(struct hc_pool *pool, const struct hc_pool_config *conf
 			return rc;
 	}
 	rc = hc_pool_shape(pool, config,
-			   found.found ? found.segment_bytes : hc_segment_bytes_choose(config, pool->segments_fd));
+			   found.found ? found.segment_bytes
+				       : hc_segment_bytes_choose(config, pool->segments_fd));
 	if (!rc)
 		rc = hc_pool_memory_reserve(pool, &config->numa);
 	if (!rc)
@@ -308,7 +315,8 @@ static int hc_pool_first_segment(struct hc_pool *pool)
 		rc = 0;
 	pthread_mutex_unlock(&pool->lock);
 	if (rc == -ETIMEDOUT)
-		hc_error("pool", "no segment was populated within %" PRIu64 " s", HC_OPEN_WAIT_NS / HC_NS_PER_S);
+		hc_error("pool", "no segment was populated within %" PRIu64 " s",
+			 HC_OPEN_WAIT_NS / HC_NS_PER_S);
 	return rc;
 }
 
@@ -370,7 +378,8 @@ void hc_pool_close(struct hc_pool *pool, bool keep)
 		return;
 	hc_populate_stop(pool);
 	if (!keep && pool->dirfd >= 0) {
-		/* The table first: segments without one are swept, a table without segments is adopted in part. */
+		/* The table first: segments without one are swept, a table without segments is
+		 * adopted in part. */
 		unlinkat(pool->dirfd, "slots", 0);
 		hc_segment_files_remove(pool->segments_fd, 0);
 		unlinkat(pool->dirfd, "lock", 0);
@@ -403,7 +412,8 @@ uint32_t hc_pool_n_segments(struct hc_pool *pool)
 	return pool->n_segments;
 }
 
-void hc_pool_segment_info(struct hc_pool *pool, uint32_t segment, struct hc_pool_segment_info *info_p)
+void hc_pool_segment_info(struct hc_pool *pool, uint32_t segment,
+			  struct hc_pool_segment_info *info_p)
 {
 	struct hc_segment *s = &pool->segments[segment];
 	struct hc_pool_segment_info info = {.segment = segment};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segment files, their mappings, and the populate thread, which makes one segment after the other usable:
- * file, mapping, NUMA policy, storage, pages. It takes the pool's lock only to say so. */
+/* Segment files, their mappings, and the populate thread, which makes one segment after the other
+ * usable: file, mapping, NUMA policy, storage, pages. It takes the pool's lock only to say so. */
 #include "pool/internal.h"
 
 #include <fcntl.h>
@@ -30,7 +30,8 @@ int hc_memory_populate(void *addr, size_t size_bytes)
 int hc_segment_map(struct hc_pool *pool, uint32_t segment, int fd)
 {
 	void *want = hc_segment_data(pool, segment);
-	void *addr = mmap(want, pool->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	void *addr = mmap(want, pool->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			  fd, 0);
 
 	if (addr == MAP_FAILED) {
 		int rc = -errno;
@@ -40,7 +41,9 @@ int hc_segment_map(struct hc_pool *pool, uint32_t segment, int fd)
 	}
 	if (madvise(addr, pool->segment_bytes, MADV_DONTFORK) ||
 	    madvise(addr, pool->segment_bytes, MADV_DONTDUMP))
-		hc_warn("pool", "segment %" PRIu32 " cannot be kept out of forks and core files: %m", segment);
+		hc_warn("pool",
+			"segment %" PRIu32 " cannot be kept out of forks and core files: %m",
+			segment);
 	/* Advice only: refused where the kernel has no transparent huge pages, or on hugetlbfs. */
 	(void)madvise(addr, pool->segment_bytes, MADV_HUGEPAGE);
 	return 0;
@@ -56,8 +59,8 @@ static bool hc_populate_stopped(struct hc_pool *pool)
 	return stop;
 }
 
-/* fallocate knows no mapping: where huge pages come by advice on the mapping (memfd, /dev/shm) it would take small
- * ones, so there the pages are made through the mapping alone. */
+/* fallocate knows no mapping: where huge pages come by advice on the mapping (memfd, /dev/shm) it
+ * would take small ones, so there the pages are made through the mapping alone. */
 static bool hc_populate_by_mapping(const struct hc_pool *pool)
 {
 	return pool->kind == HC_POOL_MEMFD || pool->kind == HC_POOL_SHM;
@@ -73,7 +76,8 @@ static int hc_segment_fill(struct hc_pool *pool, uint32_t segment, int fd)
 
 		if (hc_populate_stopped(pool))
 			return -ECANCELED;
-		while (fd >= 0 && !hc_populate_by_mapping(pool) && fallocate(fd, 0, (off_t)at, (off_t)n)) {
+		while (fd >= 0 && !hc_populate_by_mapping(pool) &&
+		       fallocate(fd, 0, (off_t)at, (off_t)n)) {
 			if (errno == EOPNOTSUPP)
 				break;
 			if (errno != EINTR)
@@ -96,7 +100,8 @@ static int hc_segment_file_make(struct hc_pool *pool, uint32_t segment)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	} else {
 		unlinkat(pool->segments_fd, name, 0);
-		fd = openat(pool->segments_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		fd = openat(pool->segments_fd, name,
+			    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	}
 	if (fd < 0)
 		return -errno;
@@ -137,10 +142,11 @@ static int hc_segment_make(struct hc_pool *pool, uint32_t segment, int *fd_p)
 		return rc;
 	rc = hc_segment_map(pool, segment, fd);
 	if (!rc && node >= 0) {
-		rc = pool->numa.bind(pool->numa.arg, hc_segment_data(pool, segment), pool->segment_bytes, node);
+		rc = pool->numa.bind(pool->numa.arg, hc_segment_data(pool, segment),
+				     pool->segment_bytes, node);
 		if (rc)
-			hc_warn("pool", "segment %" PRIu32 " cannot be bound to NUMA node %d: %s", segment,
-				node, strerror(-rc));
+			hc_warn("pool", "segment %" PRIu32 " cannot be bound to NUMA node %d: %s",
+				segment, node, strerror(-rc));
 		/* Memory of another node is slower, not wrong. */
 		rc = 0;
 	}
@@ -165,7 +171,8 @@ static void hc_populate_report(struct hc_pool *pool, uint32_t segment, int rc)
 	hc_size_format((uint64_t)pool->n_segments * pool->segment_bytes, want);
 	hc_size_format((uint64_t)segment * pool->segment_bytes, have);
 	hc_error("pool",
-		 "segment %" PRIu32 " of %" PRIu32 " cannot be populated: %s; %s were wanted, the memory ends "
+		 "segment %" PRIu32 " of %" PRIu32
+		 " cannot be populated: %s; %s were wanted, the memory ends "
 		 "after %s; lower pool_size, or free memory or room in %s",
 		 segment + 1, pool->n_segments, strerror(-rc), want, have,
 		 pool->dir ? pool->dir : "the memory cgroup");
@@ -215,7 +222,8 @@ static void *hc_populate_main(void *arg)
 	pool->progress++;
 	pthread_cond_broadcast(&pool->progress_cond);
 	pthread_mutex_unlock(&pool->lock);
-	/* Adopted segments have their pages; this fills in the page tables, so that first use is no fault. */
+	/* Adopted segments have their pages; this fills in the page tables, so that first use is no
+	 * fault. */
 	for (uint32_t i = 0; i < pool->n_segments; i++)
 		if (pool->segments[i].adopted && hc_segment_fill(pool, i, -1) == -ECANCELED)
 			break;
@@ -251,7 +259,8 @@ uint64_t hc_pool_populate_wait(struct hc_pool *pool, uint64_t seen, uint64_t dea
 
 	pthread_mutex_lock(&pool->lock);
 	while (pool->progress == seen && !(pool->populate_ended && !pool->n_busy))
-		if (hc_cond_wait_until(&pool->progress_cond, &pool->lock, deadline_ns) == -ETIMEDOUT)
+		if (hc_cond_wait_until(&pool->progress_cond, &pool->lock, deadline_ns) ==
+		    -ETIMEDOUT)
 			break;
 	progress = pool->progress;
 	pthread_mutex_unlock(&pool->lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* States of held slots: rows of the slot table, without the pool's lock (the holder owns the slot). */
+/* States of held slots: rows of the slot table, without the pool's lock (the holder owns the slot).
+ */
 #include "pool/internal.h"
 
 #include "util/crash.h"
@@ -46,7 +47,8 @@ uint32_t hc_pool_generation(struct hc_pool *pool, hc_slot_id slot)
 
 enum hc_slot_state hc_pool_state(struct hc_pool *pool, hc_slot_id slot)
 {
-	return (enum hc_slot_state)__atomic_load_n(&hc_pool_row(pool, slot)->state, __ATOMIC_ACQUIRE);
+	return (enum hc_slot_state)__atomic_load_n(&hc_pool_row(pool, slot)->state,
+						   __ATOMIC_ACQUIRE);
 }
 
 void hc_pool_publish(struct hc_pool *pool, hc_slot_id slot, const struct hc_slot_page *page)
@@ -67,7 +69,8 @@ void hc_pool_set_checksum(struct hc_pool *pool, hc_slot_id slot, uint64_t checks
 	enum hc_slot_state state = hc_pool_state(pool, slot);
 
 	/* The page may have been doomed or quarantined while its sum was computed. */
-	hc_assert(state == HC_SLOT_READY || state == HC_SLOT_DOOMED || state == HC_SLOT_QUARANTINED);
+	hc_assert(state == HC_SLOT_READY || state == HC_SLOT_DOOMED ||
+		  state == HC_SLOT_QUARANTINED);
 	row->checksum = checksum;
 	__atomic_fetch_or(&row->flags, HC_SLOT_FLAG_SUMMED, __ATOMIC_RELEASE);
 }
@@ -77,8 +80,8 @@ void hc_pool_doom(struct hc_pool *pool, hc_slot_id slot)
 	struct hc_table_row *row = hc_pool_row(pool, slot);
 	uint32_t was = HC_SLOT_READY;
 
-	hc_assert(__atomic_compare_exchange_n(&row->state, &was, HC_SLOT_DOOMED, false, __ATOMIC_ACQ_REL,
-					      __ATOMIC_RELAXED));
+	hc_assert(__atomic_compare_exchange_n(&row->state, &was, HC_SLOT_DOOMED, false,
+					      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
 }
 
 void hc_pool_quarantine(struct hc_pool *pool, hc_slot_id slot)

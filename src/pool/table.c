@@ -25,8 +25,8 @@ static uint64_t hc_table_header_sum(const struct hc_table_header *header)
 	return hc_checksum(&copy, sizeof(copy));
 }
 
-void hc_table_header_fill(struct hc_table_header *header, const uint8_t uuid[16], const uint8_t boot_id[16],
-			  uint32_t n_segments, uint64_t segment_bytes)
+void hc_table_header_fill(struct hc_table_header *header, const uint8_t uuid[16],
+			  const uint8_t boot_id[16], uint32_t n_segments, uint64_t segment_bytes)
 {
 	memset(header, 0, sizeof(*header));
 	memcpy(header->magic, hc_table_magic, sizeof(header->magic));
@@ -59,7 +59,8 @@ int hc_table_check(const void *image, size_t size_bytes)
 		return -EPROTO;
 	if (h.version != HC_TABLE_VERSION || h.checksum != hc_table_header_sum(&h))
 		return -EBADMSG;
-	if (h.header_bytes != HC_TABLE_HEADER_BYTES || h.descriptor_bytes != sizeof(struct hc_table_segment) ||
+	if (h.header_bytes != HC_TABLE_HEADER_BYTES ||
+	    h.descriptor_bytes != sizeof(struct hc_table_segment) ||
 	    h.row_bytes != sizeof(struct hc_table_row) || h.rows_at != HC_TABLE_ROWS_AT)
 		return -EBADMSG;
 	if (!h.n_segments || h.n_segments > HC_TABLE_SEGMENTS_MAX)
@@ -68,7 +69,8 @@ int hc_table_check(const void *image, size_t size_bytes)
 	    h.segment_bytes / HC_BLOCK_BYTES != h.slots_per_segment)
 		return -EBADMSG;
 	n_slots = (uint64_t)h.n_segments * h.slots_per_segment;
-	if (n_slots >= HC_SLOT_NONE || h.table_bytes != hc_table_bytes(h.n_segments, h.segment_bytes))
+	if (n_slots >= HC_SLOT_NONE ||
+	    h.table_bytes != hc_table_bytes(h.n_segments, h.segment_bytes))
 		return -EBADMSG;
 	/* Longer: killed while it was resized. */
 	return h.table_bytes <= size_bytes ? 0 : -EBADMSG;
@@ -109,7 +111,8 @@ bool hc_table_segment_valid(const struct hc_table_header *header, const struct h
 {
 	if (d->state != HC_TABLE_SEGMENT_CUT || !hc_table_segment_known(d))
 		return false;
-	if (!d->slot_bytes || d->slot_bytes % HC_BLOCK_BYTES || d->slot_bytes > header->segment_bytes)
+	if (!d->slot_bytes || d->slot_bytes % HC_BLOCK_BYTES ||
+	    d->slot_bytes > header->segment_bytes)
 		return false;
 	return d->n_slots == header->segment_bytes / d->slot_bytes;
 }
@@ -153,7 +156,8 @@ static uint64_t hc_table_row_sum(const struct hc_table_row *row, uint32_t flags,
 	return hc_checksum_leaf(&s, sizeof(s));
 }
 
-bool hc_table_row_valid(const struct hc_table_segment *d, const struct hc_table_row *row, hc_slot_id slot)
+bool hc_table_row_valid(const struct hc_table_segment *d, const struct hc_table_row *row,
+			hc_slot_id slot)
 {
 	if (row->state != HC_SLOT_READY || row->flags & ~HC_SLOT_FLAGS_KNOWN)
 		return false;

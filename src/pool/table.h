@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slot table: what is in which slot, in a file of the daemon beside the segments, so that a restart can take
- * the pool over. Private to pool/.
+/* The slot table: what is in which slot, in a file of the daemon beside the segments, so that a
+ * restart can take the pool over. Private to pool/.
  *
  *   0        header, 4 KiB
  *   4 KiB    segment descriptors, HC_TABLE_SEGMENTS_MAX of them whatever the pool's size
- *   rows_at  rows: slots_per_segment rows a segment (segment_bytes / 4096), sparse; row of slot = rows[slot]
+ *   rows_at  rows: segment_bytes / 4096 of them a segment, sparse; rows[slot] is that of a slot
  *
- * Fixed-width integers of this machine's byte order (the file never leaves it). Row and descriptor are written
- * first and their state last, with release order: a process killed at any point leaves no half-written row that
- * says READY and no half-written descriptor that says CUT.
- * All that is read from a found file is input: the checks here decide what is believed. They are pure and take
+ * Fixed-width integers of this machine's byte order (the file never leaves it). Row and descriptor
+ * are written first and their state last, with release order: a process killed at any point leaves
+ * no half-written row that says READY and no half-written descriptor that says CUT. All that is
+ * read from a found file is input: the checks here decide what is believed. They are pure and take
  * any bytes. */
 #ifndef HC_POOL_TABLE_H
 #define HC_POOL_TABLE_H
 
 #include "pool/pool.h"
 
-#define HC_TABLE_MAGIC	      "HCSLOTS"
+#define HC_TABLE_MAGIC        "HCSLOTS"
 #define HC_TABLE_VERSION      1u
 #define HC_TABLE_HEADER_BYTES 4096u
 /* 4 TiB of segments of 1 GiB; more would only grow the descriptor area. */
@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct hc_table_header) == 96, "header of the slot table, 
 
 enum hc_table_segment_state {
 	HC_TABLE_SEGMENT_ABSENT, /* never usable: its file is made anew */
-	HC_TABLE_SEGMENT_UNCUT,	 /* populated; the domain is that of the last use */
+	HC_TABLE_SEGMENT_UNCUT,  /* populated; the domain is that of the last use */
 	HC_TABLE_SEGMENT_CUT,
 };
 
@@ -56,7 +56,8 @@ struct hc_table_segment {
 	uint32_t gid;
 	uint32_t mode;
 	int32_t numa_node;
-	/* Of the four fields from n_slots to mode. Wrong in an UNCUT one: the last user is unknown. */
+	/* Of the four fields from n_slots to mode. Wrong in an UNCUT one: the last user is unknown.
+	 */
 	uint64_t check;
 	uint8_t spare[24];
 };
@@ -79,29 +80,32 @@ struct hc_table_row {
 	uint32_t uid;
 	uint32_t gid;
 	uint32_t mode;
-	/* Of everything that publish writes but the checksum and HC_SLOT_FLAG_SUMMED, which may come later. */
+	/* Of everything that publish writes but the checksum and HC_SLOT_FLAG_SUMMED, which may
+	 * come later. */
 	uint64_t check;
 	uint8_t spare[16];
 };
 _Static_assert(sizeof(struct hc_table_row) == 160, "row of the slot table, version 1");
 
-#define HC_TABLE_ROWS_AT                                                                           \
+#define HC_TABLE_ROWS_AT \
 	(HC_TABLE_HEADER_BYTES + (uint64_t)HC_TABLE_SEGMENTS_MAX * sizeof(struct hc_table_segment))
 
 /* Bytes of the (sparse) file of a pool of this shape. */
 uint64_t hc_table_bytes(uint32_t n_segments, uint64_t segment_bytes);
-void hc_table_header_fill(struct hc_table_header *header, const uint8_t uuid[16], const uint8_t boot_id[16],
-			  uint32_t n_segments, uint64_t segment_bytes);
+void hc_table_header_fill(struct hc_table_header *header, const uint8_t uuid[16],
+			  const uint8_t boot_id[16], uint32_t n_segments, uint64_t segment_bytes);
 
-/* Is this a table that this version can read, whole, with a shape that is possible? -EPROTO: a newer version;
- * -EBADMSG: not a table, damaged or truncated. Looks at the header only; does not log. */
+/* Is this a table that this version can read, whole, with a shape that is possible? -EPROTO: a
+ * newer version; -EBADMSG: not a table, damaged or truncated. Looks at the header only; does not
+ * log. */
 int hc_table_check(const void *image, size_t size_bytes) HC_MUST_CHECK;
 
 /* The following take an image that hc_table_check accepted. */
 struct hc_table_segment *hc_table_segment(void *image, uint32_t segment);
 struct hc_table_row *hc_table_row(void *image, uint32_t segment, uint32_t index);
 /* A CUT descriptor whose every field can be believed. */
-bool hc_table_segment_valid(const struct hc_table_header *header, const struct hc_table_segment *descriptor);
+bool hc_table_segment_valid(const struct hc_table_header *header,
+			    const struct hc_table_segment *descriptor);
 /* The last user of the segment is known. */
 bool hc_table_segment_known(const struct hc_table_segment *descriptor);
 uint64_t hc_table_segment_sum(const struct hc_table_segment *descriptor);

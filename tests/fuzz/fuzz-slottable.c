@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot table that a restart finds: any bytes are refused, or read without leaving the image, and what is believed has
- * possible values. The input is a table image whose sparse rows are cut short: a header, then descriptors, then rows,
- * one after the other, each laid where the table has it. Sums are put right when the first byte says so, so that
- * mutations get past them. */
+/* A slot table that a restart finds: any bytes are refused, or read without leaving the image, and
+ * what is believed has possible values. The input is a table image whose sparse rows are cut short:
+ * a header, then descriptors, then rows, one after the other, each laid where the table has it.
+ * Sums are put right when the first byte says so, so that mutations get past them. */
 #include "fuzz.h"
 
 #include "model/checksum.h"
@@ -29,7 +29,8 @@ static void take(struct input *in, void *to, size_t n)
 	in->size -= got;
 }
 
-static void check_row(const struct hc_table_header *header, void *image, uint32_t segment, uint32_t index)
+static void check_row(const struct hc_table_header *header, void *image, uint32_t segment,
+		      uint32_t index)
 {
 	const struct hc_table_segment *d = hc_table_segment(image, segment);
 	struct hc_table_row *row = hc_table_row(image, segment, index);
@@ -46,8 +47,9 @@ static void check_row(const struct hc_table_header *header, void *image, uint32_
 	hc_table_row_fill(&copy, slot, &page);
 	hc_assert(hc_table_row_valid(d, &copy, slot));
 	hc_table_row_page(&copy, &again);
-	hc_assert(!memcmp(&page.hash, &again.hash, sizeof(page.hash)) && page.sequence == again.sequence &&
-		  page.size_bytes == again.size_bytes && page.flags == again.flags);
+	hc_assert(!memcmp(&page.hash, &again.hash, sizeof(page.hash)) &&
+		  page.sequence == again.sequence && page.size_bytes == again.size_bytes &&
+		  page.flags == again.flags);
 	hc_table_row_clear(&copy);
 	hc_assert(copy.state == HC_SLOT_FREE && copy.generation == row->generation + 1);
 }
@@ -73,7 +75,8 @@ static void fix_rows(void *image, uint32_t segment)
 		struct hc_slot_page page;
 
 		hc_table_row_page(row, &page);
-		hc_table_row_fill(row, segment * (uint32_t)(SEGMENT_BYTES / HC_BLOCK_BYTES) + i, &page);
+		hc_table_row_fill(row, segment * (uint32_t)(SEGMENT_BYTES / HC_BLOCK_BYTES) + i,
+				  &page);
 	}
 }
 
@@ -96,8 +99,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	header = (struct hc_table_header *)image;
 	take(&in, image, sizeof(*header));
 	if (fix & FIX_HEADER)
-		hc_table_header_fill(header, header->uuid, header->boot_id, 1 + header->n_segments % SEGMENTS_MOST,
-				     SEGMENT_BYTES);
+		hc_table_header_fill(header, header->uuid, header->boot_id,
+				     1 + header->n_segments % SEGMENTS_MOST, SEGMENT_BYTES);
 	for (uint32_t s = 0; s < SEGMENTS_MOST; s++) {
 		struct hc_table_segment *d = hc_table_segment(image, s);
 
