@@ -95,7 +95,6 @@ struct hc_fs_stats {
 	uint64_t n_bodies;     /* under construction */
 	uint64_t n_temporaries;
 	uint64_t n_handles;
-	uint64_t body_bytes;
 	bool has_epoch;	       /* what the kernel offers */
 	bool has_parallel_dirops;
 	bool has_direct_mmap;

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of a body: reads from what it has, copy-up at the first change. See bodies.h for `rw`. */
+#include "fuse/internal.h"
+#include "util/clock.h"
+#include "util/io.h"
+
+/* rw held. */
+static uint64_t size_locked(struct hc_body *body)
+{
+	struct stat st;
+
+	if (body->has_page)
+		return body->page.size_bytes;
+	if (body->source_key.series)
+		return body->source_bytes;
+	if (body->fill)
+		return hc_fill_size(body->fill);
+	return body->fd >= 0 && fstat(body->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+uint64_t hc_body_size(struct hc_body *body)
+{
+	uint64_t size;
+
+	pthread_rwlock_rdlock(&body->rw);
+	size = size_locked(body);
+	pthread_rwlock_unlock(&body->rw);
+	return size;
+}
+
+/* rw held for writing. The copy is let go; what it had is not wanted. */
+static void drop_source_locked(struct hc_body *body)
+{
+	body->source_key.series = 0;
+	if (!body->fill || !body->has_page)
+		return;
+	hc_node_release(body->fs->node, &body->page, 1);
+	body->has_page = false;
+}
+
+int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener)
+{
+	struct hc_fs *fs = body->fs;
+	struct hc_acquire how = { .series = body->source_key.series,
+				  .opener = (uint32_t)opener->tgid,
+				  .tree = body->source_key.series,
+				  .deadline_ns = hc_clock_now_ns() + fs->budget_ns };
+	int err = 0;
+	size_t n;
+
+	pthread_rwlock_wrlock(&body->rw);
+	if (body->source_key.series && !body->has_page) {
+		err = hc_node_acquire(fs->node, &how, &body->source_key.hash, 1, &body->page, &n);
+		body->has_page = !err && n == 1;
+		if (!err && n != 1)
+			err = -ENOENT;
+	}
+	pthread_rwlock_unlock(&body->rw);
+	return err;
+}
+
+int hc_body_copy_up_locked(struct hc_body *body)
+{
+	int err = 0;
+
+	if (!body->fill)
+		return -EBADF;
+	if (body->has_page)
+		err = hc_fill_copy_page(body->fill, &body->page);
+	if (!err)
+		drop_source_locked(body);
+	return err;
+}
+
+int hc_body_write(struct hc_body *body, const void *data, size_t n, uint64_t offset)
+{
+	int err = 0;
+
+	pthread_rwlock_wrlock(&body->rw);
+	if (!body->fill)
+		err = -EBADF;
+	else if (body->has_page && offset == 0 && n >= body->page.size_bytes)
+		drop_source_locked(body);
+	else
+		err = hc_body_copy_up_locked(body);
+	if (!err)
+		err = hc_fill_write(body->fill, data, n, offset);
+	if (!err) {
+		body->mtime_ns = hc_clock_wall_ns();
+		atomic_store(&body->wrote, true);
+	}
+	pthread_rwlock_unlock(&body->rw);
+	return err;
+}
+
+int hc_body_truncate(struct hc_body *body, uint64_t size_bytes)
+{
+	int err = 0;
+
+	pthread_rwlock_wrlock(&body->rw);
+	if (!body->fill)
+		err = -EBADF;
+	else if (!size_bytes)
+		drop_source_locked(body);
+	else
+		err = hc_body_copy_up_locked(body);
+	if (!err && hc_fill_size(body->fill) != size_bytes) {
+		err = hc_fill_truncate(body->fill, size_bytes);
+		body->mtime_ns = hc_clock_wall_ns();
+	}
+	pthread_rwlock_unlock(&body->rw);
+	return err;
+}
+
+int hc_body_allocate(struct hc_body *body, uint64_t end_bytes, bool keep_size)
+{
+	int err;
+
+	pthread_rwlock_wrlock(&body->rw);
+	err = hc_body_copy_up_locked(body);
+	if (!err)
+		err = hc_fill_allocate(body->fill, end_bytes, keep_size);
+	pthread_rwlock_unlock(&body->rw);
+	return err;
+}
+
+int hc_body_fsync(struct hc_body *body)
+{
+	int err = 0;
+
+	pthread_rwlock_rdlock(&body->rw);
+	if (body->fill && !body->has_page)
+		err = hc_fill_fsync(body->fill);
+	else if (!body->fill && body->fd >= 0)
+		err = fdatasync(body->fd) ? -errno : 0;
+	pthread_rwlock_unlock(&body->rw);
+	atomic_store(&body->synced, true);
+	return err;
+}
+
+int hc_body_copy_from(struct hc_body *body, struct hc_body *from)
+{
+	int err = 0;
+
+	pthread_rwlock_rdlock(&from->rw);
+	if (from->has_page)
+		err = hc_fill_copy_page(body->fill, &from->page);
+	else if (from->fill)
+		err = hc_fill_copy(body->fill, from->fill);
+	pthread_rwlock_unlock(&from->rw);
+	return err;
+}
+
+int hc_body_copy_file(struct hc_body *body, int fd)
+{
+	hc_autofree char *buf = malloc(HC_FILE_BYTES_MAX);
+	size_t got = 0;
+	int err = buf ? hc_pread_full(fd, buf, HC_FILE_BYTES_MAX, 0, &got) : -ENOMEM;
+
+	if (!err && got)
+		err = hc_fill_write(body->fill, buf, got, 0);
+	return err;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Marks: threads whose open() was answered ESTALE and is repeated by the kernel. By thread alone: OPEN does not say by
+ * which name it came, so a mark is bound to the first name that then shows something. One table, the bodies' lock; a
+ * thread without a mark costs one load while nobody has any. */
+#include "fuse/internal.h"
+#include "util/clock.h"
+
+static struct hc_mark *find_locked(struct hc_bodies *bodies, int tid, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < HC_MARKS_MAX; i++) {
+		struct hc_mark *mark = &bodies->marks[i];
+
+		if (mark->tid == tid && now_ns - mark->set_ns < HC_MARK_NS)
+			return mark;
+	}
+	return NULL;
+}
+
+static void clear_locked(struct hc_bodies *bodies, struct hc_mark *mark)
+{
+	mark->tid = 0;
+	atomic_fetch_sub(&bodies->n_marks, 1);
+}
+
+bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
+{
+	struct hc_bodies *bodies = &fs->bodies;
+	uint64_t now_ns = hc_clock_now_ns();
+	struct hc_mark *mark = NULL;
+
+	if (!tid)
+		return false;
+	pthread_mutex_lock(&bodies->lock);
+	for (unsigned i = 0; i < HC_MARKS_MAX; i++) {
+		struct hc_mark *m = &bodies->marks[i];
+
+		if (m->tid && (m->tid == tid || now_ns - m->set_ns >= HC_MARK_NS))
+			clear_locked(bodies, m);
+		if (!m->tid && !mark)
+			mark = m;
+	}
+	if (mark) {
+		*mark = (struct hc_mark){ .tid = tid, .kind = kind, .set_ns = now_ns };
+		atomic_fetch_add(&bodies->n_marks, 1);
+	}
+	pthread_mutex_unlock(&bodies->lock);
+	return mark != NULL;
+}
+
+/* The kind of a writer's mark that holds for this name; bind: it is for this name from now on. */
+enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name, bool bind)
+{
+	enum hc_mark_kind kind = HC_MARK_NONE;
+	struct hc_mark *mark;
+	uint64_t hash;
+
+	if (!tid || !atomic_load(&fs->bodies.n_marks))
+		return HC_MARK_NONE;
+	hash = hc_bname_hash(dir, name);
+	pthread_mutex_lock(&fs->bodies.lock);
+	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
+	if (mark && mark->kind != HC_MARK_READ && (!mark->bound || mark->bound == hash)) {
+		kind = mark->kind;
+		if (bind)
+			mark->bound = hash;
+	}
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return kind;
+}
+
+bool hc_mark_is_read(struct hc_fs *fs, int tid)
+{
+	struct hc_mark *mark;
+	bool is_read;
+
+	if (!tid || !atomic_load(&fs->bodies.n_marks))
+		return false;
+	pthread_mutex_lock(&fs->bodies.lock);
+	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
+	is_read = mark && mark->kind == HC_MARK_READ;
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return is_read;
+}
+
+void hc_mark_clear(struct hc_fs *fs, int tid)
+{
+	struct hc_bodies *bodies = &fs->bodies;
+
+	if (!tid || !atomic_load(&bodies->n_marks))
+		return;
+	pthread_mutex_lock(&bodies->lock);
+	for (unsigned i = 0; i < HC_MARKS_MAX; i++)
+		if (bodies->marks[i].tid == tid)
+			clear_locked(bodies, &bodies->marks[i]);
+	pthread_mutex_unlock(&bodies->lock);
+}
