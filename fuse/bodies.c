@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and lives of bodies; see bodies.h. Bytes: body-io.c. Becoming a page or file: settle.c. Marks: marks.c. */
+/* Names and lives of bodies; see bodies.h. Bytes: body-io.c. Becoming a page or file: settle.c.
+ * Marks: marks.c. */
 #include "fuse/bodies.h"
 
 #include "fuse/internal.h"
@@ -52,7 +53,8 @@ void hc_body_put(struct hc_body *body)
 
 /* --- names; all _locked: hc_bodies.lock held --- */
 
-static struct hc_bname *name_find_locked(struct hc_bodies *bodies, uint32_t dir, const char *name, uint64_t hash)
+static struct hc_bname *name_find_locked(struct hc_bodies *bodies, uint32_t dir, const char *name,
+					 uint64_t hash)
 {
 	struct hc_bname *n = bodies->buckets[hash % HC_BODIES_BUCKETS];
 
@@ -61,7 +63,8 @@ static struct hc_bname *name_find_locked(struct hc_bodies *bodies, uint32_t dir,
 	return n;
 }
 
-static struct hc_bname *name_make_locked(struct hc_bodies *bodies, uint32_t dir, const char *name, bool temporary)
+static struct hc_bname *name_make_locked(struct hc_bodies *bodies, uint32_t dir, const char *name,
+					 bool temporary)
 {
 	uint64_t hash = hc_bname_hash(dir, name);
 	struct hc_bname *n = name_find_locked(bodies, dir, name, hash);
@@ -95,7 +98,8 @@ static void name_reap_locked(struct hc_bodies *bodies, struct hc_bname *n)
 	free(n);
 }
 
-static void attach_locked(struct hc_bodies *bodies, struct hc_bname *n, struct hc_body *body, enum hc_bstate state)
+static void attach_locked(struct hc_bodies *bodies, struct hc_bname *n, struct hc_body *body,
+			  enum hc_bstate state)
 {
 	hc_assert(!body->name);
 	body->name = n;
@@ -157,7 +161,8 @@ static void body_finish(struct hc_fs *fs, struct hc_body *body)
 }
 
 /* Waits until nobody settles a body under this name; bounded, since a settle is. */
-static struct hc_bname *wait_settled_locked(struct hc_bodies *bodies, uint32_t dir, const char *name, uint64_t hash)
+static struct hc_bname *wait_settled_locked(struct hc_bodies *bodies, uint32_t dir,
+					    const char *name, uint64_t hash)
 {
 	uint64_t deadline_ns = hc_clock_now_ns() + HC_SETTLE_NS;
 	struct hc_bname *n;
@@ -243,7 +248,7 @@ static int make_fill(struct hc_fs *fs, struct hc_body *body, uint64_t size_hint)
 	err = hc_space_get(fs->registry, body->space, &space);
 	if (err)
 		return err;
-	domain = (struct hc_domain){ space.owner.uid, space.owner.gid, space.owner.mode };
+	domain = (struct hc_domain){space.owner.uid, space.owner.gid, space.owner.mode};
 	if (size_hint > fs->options.max_page_bytes)
 		size_hint = 0;
 	return hc_fill_create(fs->node, body->space, &domain, size_hint, &body->fill);
@@ -268,7 +273,8 @@ int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make, struct hc_
 	pthread_mutex_lock(&fs->bodies.lock);
 	n = name_make_locked(&fs->bodies, make->dir, make->name, make->temporary);
 	if (n) {
-		attach_locked(&fs->bodies, n, body, make->temporary ? HC_B_TEMPORARY : HC_B_PRIVATE);
+		attach_locked(&fs->bodies, n, body,
+			      make->temporary ? HC_B_TEMPORARY : HC_B_PRIVATE);
 		fs->bodies.n_bodies++;
 		hc_body_get(body);
 	}
@@ -285,8 +291,8 @@ err_body:
 	return err;
 }
 
-int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_body_make *make, uint32_t n_opens,
-			  uint32_t n_writers, struct hc_body **body_p)
+int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_body_make *make,
+			  uint32_t n_opens, uint32_t n_writers, struct hc_body **body_p)
 {
 	struct hc_body *body = body_alloc(fs, make);
 	struct hc_bname *n = NULL;
@@ -341,9 +347,10 @@ bool hc_bodies_busy(struct hc_fs *fs, uint32_t dir, const char *name)
 	return atomic_load(&fs->bodies.filter[hc_bname_hash(dir, name) % HC_BODIES_FILTER]) != 0;
 }
 
-struct hc_body *hc_bodies_show(struct hc_fs *fs, uint32_t dir, const char *name, int tid, bool *busy_p)
+struct hc_body *hc_bodies_show(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
+			       bool *busy_p)
 {
-	struct hc_opener opener = { 0 };
+	struct hc_opener opener = {0};
 	struct hc_body *body = NULL;
 	struct hc_bname *n;
 
@@ -369,7 +376,8 @@ static bool coming_locked(struct hc_bname *n)
 	if (n->n_settling && !n->shown)
 		return true;
 	for (struct hc_body *body = n->made; body; body = body->next)
-		if (body->state == HC_B_PRIVATE && body->flushed && !body->killed && atomic_load(&body->wrote))
+		if (body->state == HC_B_PRIVATE && body->flushed && !body->killed &&
+		    atomic_load(&body->wrote))
 			return true;
 	return false;
 }
@@ -387,7 +395,8 @@ void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name)
 	/* Half of the workers at most: the RELEASE needs one, too. */
 	if (atomic_load(&bodies->n_parked) < fs->options.n_threads / 2) {
 		atomic_fetch_add(&bodies->n_parked, 1);
-		while ((n = name_find_locked(bodies, dir, name, hash)) && !n->temporary && coming_locked(n)) {
+		while ((n = name_find_locked(bodies, dir, name, hash)) && !n->temporary &&
+		       coming_locked(n)) {
 			parked = true;
 			if (hc_cond_wait_until(&bodies->changed, &bodies->lock, deadline_ns) == 0 &&
 			    hc_clock_now_ns() < deadline_ns)
@@ -470,7 +479,8 @@ static bool last_writer_locked(struct hc_fs *fs, struct hc_body *body)
 	return true;
 }
 
-/* A body that was created, never written, and meanwhile something else has the name: nothing to publish. */
+/* A body that was created, never written, and meanwhile something else has the name: nothing to
+ * publish. */
 static bool is_idle_create(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name)
 {
 	struct hc_file_info file;
@@ -485,7 +495,8 @@ static bool is_idle_create(struct hc_fs *fs, struct hc_body *body, uint32_t dir,
 	       hc_node_stat(fs->node, &id.key, false, &page) == 0;
 }
 
-/* Settles under the name it has; a new RELEASE of the same name waits its turn, so the last one wins whole. */
+/* Settles under the name it has; a new RELEASE of the same name waits its turn, so the last one
+ * wins whole. */
 static void settle_here(struct hc_fs *fs, struct hc_body *body)
 {
 	struct hc_bodies *bodies = &fs->bodies;
@@ -510,7 +521,8 @@ static void settle_here(struct hc_fs *fs, struct hc_body *body)
 	pthread_mutex_unlock(&bodies->lock);
 	if (!n)
 		return;
-	err = is_idle_create(fs, body, dir, name) ? -EEXIST : hc_body_settle(fs, body, dir, name, &settled);
+	err = is_idle_create(fs, body, dir, name) ? -EEXIST
+						  : hc_body_settle(fs, body, dir, name, &settled);
 	pthread_mutex_lock(&bodies->lock);
 	n->n_settling--;
 	body->settling = false;
@@ -568,7 +580,7 @@ void hc_body_release(struct hc_fs *fs, struct hc_body *body, bool writer)
 bool hc_bodies_unlink(struct hc_fs *fs, uint32_t dir, const char *name, int tid)
 {
 	uint64_t hash = hc_bname_hash(dir, name);
-	struct hc_opener opener = { 0 };
+	struct hc_opener opener = {0};
 	struct hc_body *body = NULL;
 	struct hc_bname *n;
 	bool end = false;
@@ -624,8 +636,8 @@ static void drop_shown(struct hc_fs *fs, uint32_t dir, const char *name, struct 
 }
 
 /* Puts a body, in whatever state, under another name. What was SHOWN there goes. */
-static int move_to(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name, bool temporary,
-		   enum hc_bstate state, const struct hc_opener *opener)
+static int move_to(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		   bool temporary, enum hc_bstate state, const struct hc_opener *opener)
 {
 	struct hc_body *old = NULL;
 	struct hc_bname *n;
@@ -730,7 +742,8 @@ int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 
 static bool is_visible(const struct hc_body *body)
 {
-	return body->state == HC_B_TEMPORARY || body->state == HC_B_SHOWN || body->state == HC_B_SHARED;
+	return body->state == HC_B_TEMPORARY || body->state == HC_B_SHOWN ||
+	       body->state == HC_B_SHARED;
 }
 
 static void list_add(struct hc_body ***list, size_t *n, size_t *room, struct hc_body *body)
@@ -755,7 +768,8 @@ int hc_bodies_list(struct hc_fs *fs, uint32_t dir, struct hc_body ***list_p, siz
 	size_t n = 0, room = 0;
 
 	pthread_mutex_lock(&bodies->lock);
-	for (uint32_t i = 0; bodies->n_temporaries + bodies->n_shown && i < HC_BODIES_BUCKETS; i++) {
+	for (uint32_t i = 0; bodies->n_temporaries + bodies->n_shown && i < HC_BODIES_BUCKETS;
+	     i++) {
 		for (struct hc_bname *name = bodies->buckets[i]; name; name = name->next) {
 			struct hc_body *body = name->shown ? name->shown : name->made;
 
@@ -796,8 +810,8 @@ bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p, char 
 	return named;
 }
 
-/* Locked. What has waited too long: a temporary nobody holds (one whose writer was killed: a sixtieth of the time), or
- * a body made for an OPEN that did not come. */
+/* Locked. What has waited too long: a temporary nobody holds (one whose writer was killed: a
+ * sixtieth of the time), or a body made for an OPEN that did not come. */
 static bool is_overdue(const struct hc_body *body, uint64_t now_ns, uint64_t max_age_ns)
 {
 	uint64_t age_ns = now_ns > body->idle_ns ? now_ns - body->idle_ns : 0;
@@ -808,10 +822,12 @@ static bool is_overdue(const struct hc_body *body, uint64_t now_ns, uint64_t max
 		return age_ns > 2 * HC_MARK_NS;
 	if (body->state == HC_B_PRIVATE)
 		return age_ns > 2 * HC_MARK_NS;
-	return body->state == HC_B_TEMPORARY && age_ns > (body->killed ? max_age_ns / 60 : max_age_ns);
+	return body->state == HC_B_TEMPORARY &&
+	       age_ns > (body->killed ? max_age_ns / 60 : max_age_ns);
 }
 
-static struct hc_body *overdue_locked(struct hc_bodies *bodies, uint64_t now_ns, uint64_t max_age_ns)
+static struct hc_body *overdue_locked(struct hc_bodies *bodies, uint64_t now_ns,
+				      uint64_t max_age_ns)
 {
 	for (uint32_t i = 0; bodies->n_bodies && i < HC_BODIES_BUCKETS; i++)
 		for (struct hc_bname *n = bodies->buckets[i]; n; n = n->next)

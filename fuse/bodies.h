@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies under construction and what their names show: the part of the name space that the node does not know yet.
+/* Bodies under construction and what their names show: the part of the name space that the node
+ *does not know yet.
  *
- *	PRIVATE    made in place under a page's name; only its maker's handles see it until the last writer's RELEASE
- *	TEMPORARY  under a temporary name; LOOKUP answers the asker's own, else the newest closed, else the newest
- *	SHOWN      renamed to its final name while a writer still holds it (unsealed): served to all from here
- *	SHARED     an ordinary file that outgrew its limit, or a scratch file: one body for all writers
- *	UNNAMED    unlinked or replaced; lives for the handles that hold it
- *	DONE       became a page or an ordinary file; handles read on
+ *	PRIVATE    made in place under a page's name; only its maker's handles see it until the last
+ *writer's RELEASE TEMPORARY  under a temporary name; LOOKUP answers the asker's own, else the
+ *newest closed, else the newest SHOWN      renamed to its final name while a writer still holds it
+ *(unsealed): served to all from here SHARED     an ordinary file that outgrew its limit, or a
+ *scratch file: one body for all writers UNNAMED    unlinked or replaced; lives for the handles that
+ *hold it DONE       became a page or an ordinary file; handles read on
  *
- * Locks: `hc_bodies.lock` guards names, lists, states, counts and marks; no call into the node is made under it.
- * `hc_body.rw` guards bytes: held for reading while a reply is made from them, for writing while they change or become
- * a page. rw comes before the lock, an open file's lock before rw. */
+ * Locks: `hc_bodies.lock` guards names, lists, states, counts and marks; no call into the node is
+ *made under it. `hc_body.rw` guards bytes: held for reading while a reply is made from them, for
+ *writing while they change or become a page. rw comes before the lock, an open file's lock before
+ *rw. */
 #ifndef HC_FUSE_BODIES_H
 #define HC_FUSE_BODIES_H
 
@@ -20,12 +22,13 @@
 #include "fuse/tree.h"
 #include "node/fill.h"
 
-#define HC_BODIES_FILTER  65536u /* counters of names by hash: a look-up of another name takes no lock */
+#define HC_BODIES_FILTER \
+	65536u /* counters of names by hash: a look-up of another name takes no lock */
 #define HC_BODIES_BUCKETS 16384u
-#define HC_MARKS_MAX	  1024u	 /* threads between ESTALE and the next try; more are answered -EBUSY */
-#define HC_MARK_NS	  HC_NS_PER_S
-#define HC_PARK_NS	  (50 * HC_NS_PER_MS)
-#define HC_SETTLE_NS	  (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
+#define HC_MARKS_MAX      1024u /* threads between ESTALE and the next try; more are answered -EBUSY */
+#define HC_MARK_NS        HC_NS_PER_S
+#define HC_PARK_NS        (50 * HC_NS_PER_MS)
+#define HC_SETTLE_NS      (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
 
 struct hc_fs;
 struct hc_bname;
@@ -58,22 +61,22 @@ struct hc_body {
 	struct hc_opener maker;
 	uint32_t n_opens;
 	uint32_t n_writers;
-	int pending_tid; /* made by a LOOKUP for this thread, whose OPEN is to come */
+	int pending_tid;  /* made by a LOOKUP for this thread, whose OPEN is to come */
 	uint64_t idle_ns; /* since when nobody holds it (or it is pending) */
-	bool created;	  /* by CREATE: closed empty it is an ordinary file */
-	bool flushed;	  /* a RELEASE is on its way */
-	bool killed;	  /* verdict of the last FLUSH */
-	bool settling;	  /* on its way to be a page or file */
+	bool created;     /* by CREATE: closed empty it is an ordinary file */
+	bool flushed;     /* a RELEASE is on its way */
+	bool killed;      /* verdict of the last FLUSH */
+	bool settling;    /* on its way to be a page or file */
 	bool ended;
 	atomic_bool wrote;
 	atomic_bool synced; /* fsync: on disk, too, when it is published */
 	/* under rw */
 	pthread_rwlock_t rw;
-	struct hc_fill *fill;	  /* NULL when DONE */
-	struct hc_ref page;	  /* copy-up: what it begins with; DONE: what handles read */
+	struct hc_fill *fill; /* NULL when DONE */
+	struct hc_ref page;   /* copy-up: what it begins with; DONE: what handles read */
 	bool has_page;
-	int fd;			  /* DONE as an ordinary file: its contents */
-	uint64_t source_bytes;	  /* size of what it begins with, before OPEN held it */
+	int fd;                   /* DONE as an ordinary file: its contents */
+	uint64_t source_bytes;    /* size of what it begins with, before OPEN held it */
 	struct hc_key source_key; /* series 0: none */
 	struct hc_owner owner;
 	uint64_t mtime_ns;
@@ -121,8 +124,8 @@ void hc_bodies_fini(struct hc_bodies *bodies);
 struct hc_body *hc_body_get(struct hc_body *body);
 void hc_body_put(struct hc_body *body);
 
-/* A new body under a name (TEMPORARY or PRIVATE by the name), with one open handle unless pending_tid. -ENOSPC, -EDQUOT,
- * -ENOMEM. ino 0: a new number. The reference is the caller's. */
+/* A new body under a name (TEMPORARY or PRIVATE by the name), with one open handle unless
+ * pending_tid. -ENOSPC, -EDQUOT, -ENOMEM. ino 0: a new number. The reference is the caller's. */
 struct hc_body_make {
 	uint32_t dir;
 	const char *name;
@@ -136,24 +139,28 @@ struct hc_body_make {
 	uint64_t source_bytes;
 	struct hc_key source_key;
 };
-int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make, struct hc_body **body_p) HC_MUST_CHECK;
+int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make,
+		   struct hc_body **body_p) HC_MUST_CHECK;
 /* A body of an fnode that was an ordinary file: SHARED under that name, or UNNAMED (name NULL). */
-int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_body_make *make, uint32_t n_opens,
-			  uint32_t n_writers, struct hc_body **body_p) HC_MUST_CHECK;
+int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_body_make *make,
+			  uint32_t n_opens, uint32_t n_writers,
+			  struct hc_body **body_p) HC_MUST_CHECK;
 
 /* Undoes it: the fnode is the ordinary file again. */
 void hc_body_abandon(struct hc_fs *fs, struct hc_body *body, uint64_t file);
 
-/* What a name shows to a thread, from here alone; NULL: nothing. busy_p: the name has bodies under construction (answers
- * about it must not be cached). */
-struct hc_body *hc_bodies_show(struct hc_fs *fs, uint32_t dir, const char *name, int tid, bool *busy_p);
+/* What a name shows to a thread, from here alone; NULL: nothing. busy_p: the name has bodies under
+ * construction (answers about it must not be cached). */
+struct hc_body *hc_bodies_show(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
+			       bool *busy_p);
 bool hc_bodies_busy(struct hc_fs *fs, uint32_t dir, const char *name);
 /* Waits at most 50 ms for the RELEASE of a flushed body of that name, once per flush. */
 void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name);
 /* The body that an OPEN of this inode may write: own, pending for it, or shared. */
 bool hc_body_is_own(struct hc_body *body, const struct hc_opener *opener, bool trunc);
 
-/* Counts a handle in and out. open: -ESTALE when the body has ended meanwhile; trunc clears it. release settles. */
+/* Counts a handle in and out. open: -ESTALE when the body has ended meanwhile; trunc clears it.
+ * release settles. */
 int hc_body_open(struct hc_fs *fs, struct hc_body *body, bool writer, bool trunc) HC_MUST_CHECK;
 void hc_body_flush(struct hc_fs *fs, struct hc_body *body, bool killed);
 void hc_body_release(struct hc_fs *fs, struct hc_body *body, bool writer);
@@ -163,14 +170,16 @@ bool hc_bodies_unlink(struct hc_fs *fs, uint32_t dir, const char *name, int tid)
 /* Takes the name of this body. */
 void hc_body_drop(struct hc_fs *fs, struct hc_body *body);
 /* Every visible body of a directory (for listings and rmdir): heap array of references. */
-int hc_bodies_list(struct hc_fs *fs, uint32_t dir, struct hc_body ***list_p, size_t *n_p) HC_MUST_CHECK;
+int hc_bodies_list(struct hc_fs *fs, uint32_t dir, struct hc_body ***list_p,
+		   size_t *n_p) HC_MUST_CHECK;
 /* Visible or not. */
 uint32_t hc_bodies_count_dir(struct hc_fs *fs, uint32_t dir);
 /* A copy of the name and directory of a body; false: none. */
-bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p, char name[HC_NAME_BYTES]);
+bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p,
+		  char name[HC_NAME_BYTES]);
 
-/* Moves the body to another name: published at once when nobody writes it any more, else shown there. noreplace was
- * judged before. Errors leave it where it was. */
+/* Moves the body to another name: published at once when nobody writes it any more, else shown
+ * there. noreplace was judged before. Errors leave it where it was. */
 int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
 		   const struct hc_opener *opener) HC_MUST_CHECK;
 
@@ -201,12 +210,14 @@ int hc_body_copy_up_locked(struct hc_body *body) HC_MUST_CHECK;
 
 /* --- becoming something (settle.c) --- */
 enum hc_settled { HC_SETTLED_PAGE, HC_SETTLED_FILE, HC_SETTLED_SCRATCH };
-/* Makes the bytes the page or file that the name says; see DESIGN of names. Takes rw. On error all is as before. */
+/* Makes the bytes the page or file that the name says; see DESIGN of names. Takes rw. On error all
+ * is as before. */
 int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
 		   enum hc_settled *settled_p) HC_MUST_CHECK;
-/* Removes what the node or the registry shows under a name: page (not the one with node id `but_ino`), file (not
- * `but_file`). */
-void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino, uint64_t but_file);
+/* Removes what the node or the registry shows under a name: page (not the one with node id
+ * `but_ino`), file (not `but_file`). */
+void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,
+		   uint64_t but_file);
 
 uint64_t hc_bname_hash(uint32_t dir, const char *name);
 

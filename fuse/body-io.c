@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a body: reads from what it has, copy-up at the first change. See bodies.h for `rw`. */
+/* The bytes of a body: reads from what it has, copy-up at the first change. See bodies.h for `rw`.
+ */
 #include "fuse/internal.h"
 #include "util/clock.h"
 #include "util/io.h"
@@ -41,10 +42,10 @@ static void drop_source_locked(struct hc_body *body)
 int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener)
 {
 	struct hc_fs *fs = body->fs;
-	struct hc_acquire how = { .series = body->source_key.series,
-				  .opener = (uint32_t)opener->tgid,
-				  .tree = body->source_key.series,
-				  .deadline_ns = hc_clock_now_ns() + fs->budget_ns };
+	struct hc_acquire how = {.series = body->source_key.series,
+				 .opener = (uint32_t)opener->tgid,
+				 .tree = body->source_key.series,
+				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
 	int err = 0;
 	size_t n;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front end's life: create, mount, run, stop, unmount, destroy. Workers are our own: a fixed number of threads, each
- * with a buffer of one request, blocked in read(/dev/fuse); stopping wakes them by a signal that does nothing. The order
- * at the end matters: the notifier is joined while workers still serve, or it could wait for ever for a directory whose
- * LOOKUP nobody answers. */
+/* The front end's life: create, mount, run, stop, unmount, destroy. Workers are our own: a fixed
+ * number of threads, each with a buffer of one request, blocked in read(/dev/fuse); stopping wakes
+ * them by a signal that does nothing. The order at the end matters: the notifier is joined while
+ * workers still serve, or it could wait for ever for a directory whose LOOKUP nobody answers. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -40,8 +40,10 @@ static int check_mountpoint(const char *path)
 		int err = -errno;
 
 		if (err == -ENOTCONN)
-			hc_error("fuse", "%s: a file system that died is still mounted there; run: umount -l %s", path,
-				 path);
+			hc_error("fuse",
+				 "%s: a file system that died is still mounted there; run: umount "
+				 "-l %s",
+				 path, path);
 		else
 			hc_error("fuse", "mount point %s: %m; make the directory first", path);
 		return err;
@@ -61,10 +63,13 @@ static int check_device(void)
 	if (fd >= 0)
 		close(fd);
 	if (err == -ENOENT || err == -ENODEV || err == -ENXIO)
-		hc_error("fuse", "/dev/fuse is missing: load the module (modprobe fuse), or give the container "
+		hc_error("fuse", "/dev/fuse is missing: load the module (modprobe fuse), or give "
+				 "the container "
 				 "--device /dev/fuse --cap-add SYS_ADMIN");
 	else if (err)
-		hc_error("fuse", "/dev/fuse cannot be opened: %s; run as root or get the right to it", strerror(-err));
+		hc_error("fuse",
+			 "/dev/fuse cannot be opened: %s; run as root or get the right to it",
+			 strerror(-err));
 	return err == -ENOENT || err == -ENXIO ? -ENODEV : err;
 }
 
@@ -91,7 +96,8 @@ static int copy_options(struct hc_fs *fs, const struct hc_fs_options *options)
 	fs->options.max_page_bytes = or_default(options->max_page_bytes, 64 * HC_MIB);
 	fs->options.temporary_age_ns = or_default(options->temporary_age_ns, 3600 * HC_NS_PER_S);
 	fs->budget_ns = or_default(options->budget_ns, 2 * HC_NS_PER_S);
-	fs->timeout_s = (double)or_default(options->timeout_ns, 3600 * HC_NS_PER_S) / (double)HC_NS_PER_S;
+	fs->timeout_s =
+		(double)or_default(options->timeout_ns, 3600 * HC_NS_PER_S) / (double)HC_NS_PER_S;
 	fs->uid = geteuid();
 	fs->gid = getegid();
 	return fs->options.mountpoint && fs->options.mount_options ? 0 : -ENOMEM;
@@ -155,10 +161,11 @@ static int new_session(struct hc_fs *fs)
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = 0;
 
-	if (asprintf(&text, "default_permissions,subtype=hicachefs%s%s%s", fs->options.debug ? ",debug" : "",
-		     *more ? "," : "", more) < 0)
+	if (asprintf(&text, "default_permissions,subtype=hicachefs%s%s%s",
+		     fs->options.debug ? ",debug" : "", *more ? "," : "", more) < 0)
 		return -ENOMEM;
-	if (fuse_opt_add_arg(&args, "hicachefs") || fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, text))
+	if (fuse_opt_add_arg(&args, "hicachefs") || fuse_opt_add_arg(&args, "-o") ||
+	    fuse_opt_add_arg(&args, text))
 		err = -ENOMEM;
 	if (!err) {
 		fs->session = fuse_session_new(&args, &operations, sizeof(operations), fs);
@@ -211,7 +218,7 @@ static void *worker_main(void *arg)
 {
 	struct hc_crew *crew = arg;
 	struct fuse_session *session = crew->fs->session;
-	struct fuse_buf buf = { .mem = NULL };
+	struct fuse_buf buf = {.mem = NULL};
 
 	while (!fuse_session_exited(session)) {
 		int got = fuse_session_receive_buf(session, &buf);
@@ -239,7 +246,8 @@ static void *keeper_main(void *arg)
 
 	pthread_mutex_lock(&crew->lock);
 	for (unsigned round = 1; !crew->stopping; round++) {
-		(void)hc_cond_wait_until(&crew->changed, &crew->lock, hc_clock_now_ns() + HC_KEEPER_NS);
+		(void)hc_cond_wait_until(&crew->changed, &crew->lock,
+					 hc_clock_now_ns() + HC_KEEPER_NS);
 		pthread_mutex_unlock(&crew->lock);
 		if (hc_notify_is_stuck(fs->notifier))
 			hc_notify_unstick(fs->notifier);
@@ -258,7 +266,7 @@ static void wake_handler(int number)
 /* Blocks whatever the workers must not be interrupted by. */
 static int start_workers(struct hc_crew *crew, pthread_t *threads, uint32_t n, uint32_t *started_p)
 {
-	struct sigaction action = { .sa_handler = wake_handler };
+	struct sigaction action = {.sa_handler = wake_handler};
 	sigset_t all, old;
 	int err = 0;
 
@@ -287,7 +295,8 @@ static void end_workers(struct hc_crew *crew, pthread_t *threads, uint32_t n_sta
 	while (crew->n_working > n - n_started) {
 		for (uint32_t i = 0; i < n_started; i++)
 			pthread_kill(threads[i], HC_WAKE_SIGNAL);
-		(void)hc_cond_wait_until(&crew->changed, &crew->lock, hc_clock_now_ns() + 10 * HC_NS_PER_MS);
+		(void)hc_cond_wait_until(&crew->changed, &crew->lock,
+					 hc_clock_now_ns() + 10 * HC_NS_PER_MS);
 	}
 	pthread_mutex_unlock(&crew->lock);
 	for (uint32_t i = 0; i < n_started; i++)
@@ -296,7 +305,7 @@ static void end_workers(struct hc_crew *crew, pthread_t *threads, uint32_t n_sta
 
 int hc_fs_run(struct hc_fs *fs)
 {
-	struct hc_crew crew = { .fs = fs };
+	struct hc_crew crew = {.fs = fs};
 	uint32_t n = fs->options.n_threads, n_started = 0;
 	hc_autofree pthread_t *threads = calloc(n, sizeof(*threads));
 	pthread_t keeper;
@@ -369,7 +378,8 @@ void hc_fs_destroy(struct hc_fs *fs)
 void hc_fs_stats(struct hc_fs *fs, struct hc_fs_stats *stats_p)
 {
 	memset(stats_p, 0, sizeof(*stats_p));
-#define HC_FS_COUNTER_READ(name) stats_p->name = atomic_load_explicit(&fs->counters.name, memory_order_relaxed);
+#define HC_FS_COUNTER_READ(name) \
+	stats_p->name = atomic_load_explicit(&fs->counters.name, memory_order_relaxed);
 	HC_FS_COUNTERS(HC_FS_COUNTER_READ)
 #undef HC_FS_COUNTER_READ
 	stats_p->n_nodes = hc_tree_count(fs->tree);

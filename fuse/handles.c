@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open handles. All are in one table, so that nothing is held of the node when the mount ends without RELEASEs, and so
- * that fstat finds what a handle remembers. The table's lock is a leaf. */
+/* Open handles. All are in one table, so that nothing is held of the node when the mount ends
+ * without RELEASEs, and so that fstat finds what a handle remembers. The table's lock is a leaf. */
 #include "fuse/internal.h"
 
 #define HC_HANDLE_BUCKETS 1024u
@@ -36,7 +36,8 @@ static struct hc_handle **bucket_of(struct hc_handles *handles, uint64_t ino)
 
 _Static_assert(HC_HANDLE_BUCKETS == 1u << 10, "the bucket is the upper 10 bits of the product");
 
-struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_fnode *fnode, bool writer)
+struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_fnode *fnode,
+				bool writer)
 {
 	struct hc_handle *handle = hc_zalloc(sizeof(*handle)), **bucket;
 

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The INIT helper: what the kernel offers and libfuse does not pass on. The session's own read and writev go through
- * here; the request with opcode INIT is noted, its answer gets PARALLEL_DIROPS and DIRECT_IO_ALLOW_MMAP where the kernel
- * offered them. Nothing else is touched. Also the choice of what libfuse does pass on.
+/* The INIT helper: what the kernel offers and libfuse does not pass on. The session's own read and
+ *writev go through here; the request with opcode INIT is noted, its answer gets PARALLEL_DIROPS and
+ *DIRECT_IO_ALLOW_MMAP where the kernel offered them. Nothing else is touched. Also the choice of
+ *what libfuse does pass on.
  *
- *	fuse_in_header: u32 length, u32 opcode, u64 unique, ... 40 bytes; fuse_init_in: u32 major, minor,
- *	max_readahead, flags, flags2. fuse_out_header: u32 length, i32 error, u64 unique; fuse_init_out: u32 major,
- *	minor, max_readahead, flags (12), 16 bytes, u32 flags2 (32). */
+ *	fuse_in_header: u32 length, u32 opcode, u64 unique, ... 40 bytes; fuse_init_in: u32 major,
+ *minor, max_readahead, flags, flags2. fuse_out_header: u32 length, i32 error, u64 unique;
+ *fuse_init_out: u32 major, minor, max_readahead, flags (12), 16 bytes, u32 flags2 (32). */
 #include <sys/uio.h>
 
 #include "fuse/internal.h"
 #include "util/log.h"
 
-#define HC_FUSE_OP_INIT		     26u
-#define HC_INIT_IN_MINOR	     44u
-#define HC_INIT_IN_FLAGS	     52u
-#define HC_INIT_IN_FLAGS2	     56u
-#define HC_INIT_OUT_FLAGS	     12u
-#define HC_INIT_OUT_FLAGS2	     32u
-#define HC_INIT_PARALLEL_DIROPS	     (1u << 18)
-#define HC_INIT_EXT		     (1u << 30)
-#define HC_INIT2_DIRECT_IO_MMAP	     (1u << 4)
-#define HC_EPOCH_MINOR		     44u
+#define HC_FUSE_OP_INIT         26u
+#define HC_INIT_IN_MINOR        44u
+#define HC_INIT_IN_FLAGS        52u
+#define HC_INIT_IN_FLAGS2       56u
+#define HC_INIT_OUT_FLAGS       12u
+#define HC_INIT_OUT_FLAGS2      32u
+#define HC_INIT_PARALLEL_DIROPS (1u << 18)
+#define HC_INIT_EXT             (1u << 30)
+#define HC_INIT2_DIRECT_IO_MMAP (1u << 4)
+#define HC_EPOCH_MINOR          44u
 
 static uint32_t word(const void *buf, size_t offset)
 {
@@ -74,10 +75,12 @@ static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
 			fs->kernel.init_unique = 0;
 			if (count > 1 && iov[1].iov_len >= HC_INIT_OUT_FLAGS2 + 4) {
 				if (fs->kernel.has_parallel_dirops)
-					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS, HC_INIT_PARALLEL_DIROPS);
+					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS,
+						 HC_INIT_PARALLEL_DIROPS);
 				if (fs->kernel.has_direct_mmap) {
 					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS, HC_INIT_EXT);
-					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS2, HC_INIT2_DIRECT_IO_MMAP);
+					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS2,
+						 HC_INIT2_DIRECT_IO_MMAP);
 				}
 			}
 		}
@@ -87,20 +90,21 @@ static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
 
 int hc_init_hook(struct hc_fs *fs)
 {
-	const struct fuse_custom_io io = { .writev = hook_writev, .read = hook_read };
+	const struct fuse_custom_io io = {.writev = hook_writev, .read = hook_read};
 	int err;
 
 	fs->kernel.init_unique = 0;
 	err = fuse_session_custom_io(fs->session, &io, fuse_session_fd(fs->session));
 	if (err)
-		hc_error("fuse", "libfuse refuses the INIT helper: %s", strerror(err < 0 ? -err : EINVAL));
+		hc_error("fuse", "libfuse refuses the INIT helper: %s",
+			 strerror(err < 0 ? -err : EINVAL));
 	return err ? -EINVAL : 0;
 }
 
 void hc_init_capabilities(struct hc_fs *fs, struct fuse_conn_info *conn)
 {
-	unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS |
-			FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS;
+	unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO |
+			FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS;
 	unsigned refuse = FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 			  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_POSIX_LOCKS |
 			  FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_DONT_MASK;
@@ -113,6 +117,7 @@ void hc_init_capabilities(struct hc_fs *fs, struct fuse_conn_info *conn)
 	conn->max_write = HC_FS_IO_BYTES_MAX;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
-	hc_debug("fuse", "kernel protocol 7.%u, parallel directories %d, shared maps %d, epochs %d", fs->kernel.minor,
-		 fs->kernel.has_parallel_dirops, fs->kernel.has_direct_mmap, fs->kernel.has_epoch);
+	hc_debug("fuse", "kernel protocol 7.%u, parallel directories %d, shared maps %d, epochs %d",
+		 fs->kernel.minor, fs->kernel.has_parallel_dirops, fs->kernel.has_direct_mmap,
+		 fs->kernel.has_epoch);
 }

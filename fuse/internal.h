@@ -12,8 +12,8 @@
 #include "fuse/notify.h"
 #include "fuse/tree.h"
 
-#define HC_FS_IO_BYTES_MAX HC_MIB /* one request */
-#define HC_SYNC_NS	   (60 * HC_NS_PER_S) /* longest fsync */
+#define HC_FS_IO_BYTES_MAX HC_MIB             /* one request */
+#define HC_SYNC_NS         (60 * HC_NS_PER_S) /* longest fsync */
 
 struct hc_virtual;
 struct hc_openers;
@@ -23,7 +23,7 @@ struct hc_handles;
 /* What the kernel offered in INIT, and what is in force. */
 struct hc_kernel {
 	uint64_t init_unique; /* INIT is being answered */
-	uint32_t minor; /* of the kernel, not of libfuse */
+	uint32_t minor;       /* of the kernel, not of libfuse */
 	bool has_parallel_dirops;
 	bool has_direct_mmap;
 	bool has_epoch;
@@ -55,11 +55,14 @@ struct hc_fs {
 	} counters;
 };
 
-#define hc_fs_count(fs, name) atomic_fetch_add_explicit(&(fs)->counters.name, 1, memory_order_relaxed)
-#define hc_fs_add(fs, name, n) atomic_fetch_add_explicit(&(fs)->counters.name, (n), memory_order_relaxed)
+#define hc_fs_count(fs, name) \
+	atomic_fetch_add_explicit(&(fs)->counters.name, 1, memory_order_relaxed)
+#define hc_fs_add(fs, name, n) \
+	atomic_fetch_add_explicit(&(fs)->counters.name, (n), memory_order_relaxed)
 
 /* --- init.c --- */
-/* fuse_session_custom_io on the session's fd: sees INIT, adds to its answer what libfuse does not pass on. */
+/* fuse_session_custom_io on the session's fd: sees INIT, adds to its answer what libfuse does not
+ * pass on. */
 int hc_init_hook(struct hc_fs *fs) HC_MUST_CHECK;
 void hc_init_capabilities(struct hc_fs *fs, struct fuse_conn_info *conn);
 
@@ -68,14 +71,15 @@ int hc_openers_create(struct hc_openers **openers_p) HC_MUST_CHECK;
 void hc_openers_destroy(struct hc_openers *openers);
 /* The process of a thread id; tgid 0 when it cannot be seen (tid 0, or gone). */
 void hc_opener_of(struct hc_fs *fs, int tid, struct hc_opener *opener_p);
-/* The size that a new body will probably have: last published in the series, else by this process in the directory. */
+/* The size that a new body will probably have: last published in the series, else by this process
+ * in the directory. */
 uint64_t hc_size_guess(struct hc_fs *fs, uint32_t series, int tgid, uint32_t dir);
 void hc_size_learn(struct hc_fs *fs, uint32_t series, int tgid, uint32_t dir, uint64_t size_bytes);
 
 /* --- names: what a name shows (ops-lookup.c) --- */
 struct hc_there {
 	enum hc_fkind kind; /* NONE, DIR, FILE, BODY, PAGE */
-	bool busy;	    /* bodies under construction: nothing may be cached */
+	bool busy;          /* bodies under construction: nothing may be cached */
 	bool is_page_name;  /* by its text: writers get bodies of their own */
 	struct hc_name id;
 	struct hc_body *body; /* reference */
@@ -85,51 +89,59 @@ struct hc_there {
 		struct hc_page_info page;
 	};
 };
-/* Looks in bodies, pages, directories and files. 0 also when nothing is there. -ENOENT (parent gone), -ENAMETOOLONG. */
-int hc_there_look(struct hc_fs *fs, uint32_t dir, const char *name, int tid, struct hc_there *there_p) HC_MUST_CHECK;
+/* Looks in bodies, pages, directories and files. 0 also when nothing is there. -ENOENT (parent
+ * gone), -ENAMETOOLONG. */
+int hc_there_look(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
+		  struct hc_there *there_p) HC_MUST_CHECK;
 void hc_there_end(struct hc_there *there);
 /* Fills an entry and remembers it; the fnode (NULL for directories) stays pinned for the caller. */
 int hc_there_entry(struct hc_fs *fs, const struct hc_there *there, struct fuse_entry_param *entry_p,
 		   struct hc_fnode **fnode_p) HC_MUST_CHECK;
 /* Whose a new thing is, and with which mode. */
-void hc_owner_new(struct hc_fs *fs, fuse_req_t req, uint32_t dir, mode_t mode, bool is_dir, struct hc_owner *owner_p);
+void hc_owner_new(struct hc_fs *fs, fuse_req_t req, uint32_t dir, mode_t mode, bool is_dir,
+		  struct hc_owner *owner_p);
 /* A directory of ours behind a node id: 0, -ENOTDIR, -ESTALE; -EACCES below .hicache. */
 int hc_dir_of_ino(struct hc_fs *fs, uint64_t ino, struct hc_dir_info *info_p) HC_MUST_CHECK;
-/* A body for a writer of a name that shows something already: begins as a copy unless trunc. Reference; pending: its
- * OPEN is to come, else it has no handle yet. */
+/* A body for a writer of a name that shows something already: begins as a copy unless trunc.
+ * Reference; pending: its OPEN is to come, else it has no handle yet. */
 int hc_there_own(struct hc_fs *fs, const struct hc_there *there, uint32_t dir, const char *name,
-		 const struct hc_opener *opener, const struct hc_owner *owner, bool trunc, bool pending,
-		 struct hc_body **body_p) HC_MUST_CHECK;
+		 const struct hc_opener *opener, const struct hc_owner *owner, bool trunc,
+		 bool pending, struct hc_body **body_p) HC_MUST_CHECK;
 bool hc_is_virtual_name(uint64_t parent, const char *name);
 
 /* --- attributes (ops-attr.c) --- */
 void hc_attr_dir(struct hc_fs *fs, const struct hc_dir_info *info, struct stat *st);
 void hc_attr_file(struct hc_fs *fs, uint64_t ino, const struct hc_file_info *info, struct stat *st);
-void hc_attr_page(struct hc_fs *fs, const struct hc_page_info *info, uint64_t atime_ns, struct stat *st);
+void hc_attr_page(struct hc_fs *fs, const struct hc_page_info *info, uint64_t atime_ns,
+		  struct stat *st);
 void hc_attr_body(struct hc_fs *fs, struct hc_body *body, struct stat *st);
 /* -ESTALE. */
-int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st, double *timeout_p) HC_MUST_CHECK;
+int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
+		 double *timeout_p) HC_MUST_CHECK;
 
 /* --- open ordinary files (openfile.c) --- */
 struct hc_openfile;
 int hc_openfiles_create(struct hc_openfiles **files_p) HC_MUST_CHECK;
 void hc_openfiles_destroy(struct hc_openfiles *files);
 /* One for all handles of a file. -ESTALE when it is gone. */
-int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer, bool trunc,
-		     struct hc_openfile **of_p) HC_MUST_CHECK;
+int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer,
+		     bool trunc, struct hc_openfile **of_p) HC_MUST_CHECK;
 void hc_openfile_release(struct hc_fs *fs, struct hc_openfile *of, bool writer);
 /* The body that it became, or NULL. Reference. */
 struct hc_body *hc_openfile_body(struct hc_openfile *of);
-int hc_openfile_read(struct hc_openfile *of, void *buf, size_t n, uint64_t offset, size_t *got_p) HC_MUST_CHECK;
+int hc_openfile_read(struct hc_openfile *of, void *buf, size_t n, uint64_t offset,
+		     size_t *got_p) HC_MUST_CHECK;
 /* May turn the file into a body. append: at its end, wherever that is. */
-int hc_openfile_write(struct hc_fs *fs, struct hc_openfile *of, const void *data, size_t n, uint64_t offset,
-		      bool append) HC_MUST_CHECK;
-int hc_openfile_truncate(struct hc_fs *fs, struct hc_openfile *of, uint64_t size_bytes) HC_MUST_CHECK;
-int hc_openfile_allocate(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes, bool keep_size) HC_MUST_CHECK;
+int hc_openfile_write(struct hc_fs *fs, struct hc_openfile *of, const void *data, size_t n,
+		      uint64_t offset, bool append) HC_MUST_CHECK;
+int hc_openfile_truncate(struct hc_fs *fs, struct hc_openfile *of,
+			 uint64_t size_bytes) HC_MUST_CHECK;
+int hc_openfile_allocate(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes,
+			 bool keep_size) HC_MUST_CHECK;
 int hc_openfile_fsync(struct hc_openfile *of) HC_MUST_CHECK;
 /* An ordinary file becomes a body: under its name, or (named false) without one. Reference. */
-int hc_file_to_body(struct hc_fs *fs, const struct hc_file_info *info, bool named, struct hc_body **body_p)
-	HC_MUST_CHECK;
+int hc_file_to_body(struct hc_fs *fs, const struct hc_file_info *info, bool named,
+		    struct hc_body **body_p) HC_MUST_CHECK;
 /* Unlink of a file that is open for writing goes on as a body without a name. */
 void hc_file_unlinked(struct hc_fs *fs, const struct hc_file_info *info);
 
@@ -146,9 +158,9 @@ struct hc_handle {
 	enum hc_hkind kind;
 	bool writer;
 	struct hc_fnode *fnode; /* pinned */
-	struct hc_ref ref;	/* PAGE: held from open to release */
+	struct hc_ref ref;      /* PAGE: held from open to release */
 	struct hc_handle_attr attr;
-	struct hc_body *body;	/* BODY: reference and one open */
+	struct hc_body *body;   /* BODY: reference and one open */
 	struct hc_openfile *of; /* FILE */
 };
 int hc_handles_create(struct hc_handles **handles_p) HC_MUST_CHECK;
@@ -156,7 +168,8 @@ int hc_handles_create(struct hc_handles **handles_p) HC_MUST_CHECK;
 void hc_handles_end(struct hc_fs *fs);
 void hc_handles_destroy(struct hc_handles *handles);
 /* The pin is the handle's from now on; NULL when memory is out. */
-struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_fnode *fnode, bool writer);
+struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_fnode *fnode,
+				bool writer);
 /* Gives everything back. */
 void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle);
 /* What open and create answer in flags. */
@@ -171,11 +184,14 @@ int hc_virtual_create(struct hc_fs *fs, struct hc_virtual **virtuals_p) HC_MUST_
 void hc_virtual_destroy(struct hc_virtual *virtuals);
 #define HC_VIRTUAL_ROOT HC_INO_VIRTUAL
 /* 0, -ENOENT. */
-int hc_virtual_lookup(struct hc_fs *fs, uint64_t parent, const char *name, uint64_t *ino_p) HC_MUST_CHECK;
+int hc_virtual_lookup(struct hc_fs *fs, uint64_t parent, const char *name,
+		      uint64_t *ino_p) HC_MUST_CHECK;
 int hc_virtual_attr(struct hc_fs *fs, uint64_t ino, struct stat *st) HC_MUST_CHECK;
 void hc_virtual_open(struct hc_fs *fs, fuse_req_t req, uint64_t ino, struct fuse_file_info *fi);
-void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset, struct fuse_file_info *fi);
-void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n, struct fuse_file_info *fi);
+void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset,
+		     struct fuse_file_info *fi);
+void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n,
+		      struct fuse_file_info *fi);
 void hc_virtual_release(struct hc_fs *fs, struct fuse_file_info *fi);
 /* Children: heap array of {name, ino, is_dir}. */
 struct hc_virtual_item {
@@ -183,7 +199,8 @@ struct hc_virtual_item {
 	uint64_t ino;
 	bool is_dir;
 };
-int hc_virtual_list(struct hc_fs *fs, uint64_t ino, struct hc_virtual_item **items_p, size_t *n_p) HC_MUST_CHECK;
+int hc_virtual_list(struct hc_fs *fs, uint64_t ino, struct hc_virtual_item **items_p,
+		    size_t *n_p) HC_MUST_CHECK;
 /* Ends background commands. */
 void hc_virtual_cancel(struct hc_fs *fs);
 
@@ -208,30 +225,37 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void hc_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n);
 void hc_op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
 void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi);
+void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		   struct fuse_file_info *fi);
 void hc_op_statfs(fuse_req_t req, fuse_ino_t ino);
 void hc_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
 void hc_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
 void hc_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
-void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
-		  unsigned int flags);
+void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+		  const char *new_name, unsigned int flags);
 void hc_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name);
 void hc_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name);
 void hc_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
 void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void hc_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void hc_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		  struct fuse_file_info *fi);
 void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct fuse_file_info *fi);
-void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off_t offset, struct fuse_file_info *fi);
+void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off_t offset,
+		 struct fuse_file_info *fi);
 void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void hc_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void hc_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
-void hc_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
+void hc_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+		     struct fuse_file_info *fi);
 void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void hc_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
-void hc_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
+void hc_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+		   struct fuse_file_info *fi);
+void hc_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+		       struct fuse_file_info *fi);
 void hc_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void hc_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
-void hc_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
+void hc_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+		    size_t size, int flags);
 void hc_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void hc_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void hc_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);

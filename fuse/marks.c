@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks: threads whose open() was answered ESTALE and is repeated by the kernel. By thread alone: OPEN does not say by
- * which name it came, so a mark is bound to the first name that then shows something. One table, the bodies' lock; a
- * thread without a mark costs one load while nobody has any. */
+/* Marks: threads whose open() was answered ESTALE and is repeated by the kernel. By thread alone:
+ * OPEN does not say by which name it came, so a mark is bound to the first name that then shows
+ * something. One table, the bodies' lock; a thread without a mark costs one load while nobody has
+ * any. */
 #include "fuse/internal.h"
 #include "util/clock.h"
 
@@ -40,7 +41,7 @@ bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
 			mark = m;
 	}
 	if (mark) {
-		*mark = (struct hc_mark){ .tid = tid, .kind = kind, .set_ns = now_ns };
+		*mark = (struct hc_mark){.tid = tid, .kind = kind, .set_ns = now_ns};
 		atomic_fetch_add(&bodies->n_marks, 1);
 	}
 	pthread_mutex_unlock(&bodies->lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set of (directory, name) to invalidate, in the order of arrival; a name that waits already is not queued again. */
+/* A set of (directory, name) to invalidate, in the order of arrival; a name that waits already is
+ * not queued again. */
 #include "fuse/notify.h"
 
 #include <pthread.h>
@@ -90,7 +91,7 @@ static bool send_epoch(struct hc_fs *fs)
 		uint32_t length;
 		int32_t code;
 		uint64_t unique;
-	} header = { 16, HC_FUSE_CODE_EPOCH, 0 };
+	} header = {16, HC_FUSE_CODE_EPOCH, 0};
 
 	if (!fs->kernel.has_epoch || !atomic_load(&fs->mounted))
 		return false;
@@ -127,7 +128,8 @@ static void tell(struct hc_notifier *n, const struct hc_notice *notice, bool all
 		return;
 	}
 	/* -ENOENT: the kernel has it not cached. */
-	fuse_lowlevel_notify_inval_entry(fs->session, notice->dir, notice->name, strlen(notice->name));
+	fuse_lowlevel_notify_inval_entry(fs->session, notice->dir, notice->name,
+					 strlen(notice->name));
 	hc_fs_count(fs, notified);
 }
 
@@ -190,7 +192,8 @@ void hc_notify_name(struct hc_notifier *n, uint32_t dir, const char *name)
 
 	pthread_mutex_lock(&n->lock);
 	notice = *bucket;
-	while (notice && (notice->hash != hash || notice->dir != dir || strcmp(notice->name, name) != 0))
+	while (notice &&
+	       (notice->hash != hash || notice->dir != dir || strcmp(notice->name, name) != 0))
 		notice = notice->next_bucket;
 	if (!notice && !n->all) {
 		notice = n->n_waiting < HC_NOTIFY_MAX ? malloc(sizeof(*notice) + length) : NULL;

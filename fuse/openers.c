@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is behind a request: FUSE tells a thread id, the process is its tgid, from /proc. And how large its next page will
- * probably be. Two direct-mapped caches; a wrong hit of the size cache costs a move, a thread id is asked again after a
- * second (it could be another process by then). One leaf lock. */
+/* Who is behind a request: FUSE tells a thread id, the process is its tgid, from /proc. And how
+ * large its next page will probably be. Two direct-mapped caches; a wrong hit of the size cache
+ * costs a move, a thread id is asked again after a second (it could be another process by then).
+ * One leaf lock. */
 #include "fuse/internal.h"
 #include "util/clock.h"
 #include "util/sysinfo.h"
 
 #define HC_OPENERS_CACHED 4096u
-#define HC_SIZES_CACHED	  4096u
-#define HC_OPENER_NS	  HC_NS_PER_S
+#define HC_SIZES_CACHED   4096u
+#define HC_OPENER_NS      HC_NS_PER_S
 
 struct hc_size_slot {
 	uint64_t key;
@@ -50,11 +51,12 @@ void hc_opener_of(struct hc_fs *fs, int tid, struct hc_opener *opener_p)
 	uint64_t now_ns = hc_clock_now_ns();
 	bool hit;
 
-	*opener_p = (struct hc_opener){ .tid = tid };
+	*opener_p = (struct hc_opener){.tid = tid};
 	if (!tid)
 		return;
 	pthread_mutex_lock(&openers->lock);
-	hit = openers->cache[i].opener.tid == tid && now_ns - openers->cache[i].seen_ns < HC_OPENER_NS;
+	hit = openers->cache[i].opener.tid == tid &&
+	      now_ns - openers->cache[i].seen_ns < HC_OPENER_NS;
 	if (hit)
 		*opener_p = openers->cache[i].opener;
 	pthread_mutex_unlock(&openers->lock);
@@ -113,8 +115,10 @@ void hc_size_learn(struct hc_fs *fs, uint32_t series, int tgid, uint32_t dir, ui
 	struct hc_openers *openers = fs->openers;
 
 	pthread_mutex_lock(&openers->lock);
-	*slot_of(openers, series_key(series)) = (struct hc_size_slot){ series_key(series), size_bytes };
+	*slot_of(openers, series_key(series)) =
+		(struct hc_size_slot){series_key(series), size_bytes};
 	if (tgid)
-		*slot_of(openers, dir_key(tgid, dir)) = (struct hc_size_slot){ dir_key(tgid, dir), size_bytes };
+		*slot_of(openers, dir_key(tgid, dir)) =
+			(struct hc_size_slot){dir_key(tgid, dir), size_bytes};
 	pthread_mutex_unlock(&openers->lock);
 }

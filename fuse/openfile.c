@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open ordinary files: one object for all handles of a file, so that a file that outgrows 1 MiB, or is unlinked while
- * somebody writes it, can go on as a body under the feet of its handles. `lock` of an object comes before the rw and
- * lock of bodies; the table's lock is held for look-ups only, and before an object's lock by nobody. */
+/* Open ordinary files: one object for all handles of a file, so that a file that outgrows 1 MiB, or
+ * is unlinked while somebody writes it, can go on as a body under the feet of its handles. `lock`
+ * of an object comes before the rw and lock of bodies; the table's lock is held for look-ups only,
+ * and before an object's lock by nobody. */
 #include "fuse/internal.h"
 #include "util/clock.h"
 #include "util/io.h"
@@ -12,7 +13,7 @@ struct hc_openfile {
 	struct hc_openfile *next;
 	struct hc_fnode *fnode; /* pinned */
 	uint64_t file;
-	uint32_t n_users; /* under the table's lock: handles and running calls */
+	uint32_t n_users;     /* under the table's lock: handles and running calls */
 	pthread_mutex_t lock; /* what follows */
 	int fd;
 	uint32_t n_handles;
@@ -132,8 +133,8 @@ static int truncate_locked(struct hc_fs *fs, struct hc_openfile *of, uint64_t si
 	return err;
 }
 
-int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer, bool trunc,
-		     struct hc_openfile **of_p)
+int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer,
+		     bool trunc, struct hc_openfile **of_p)
 {
 	struct hc_openfile *of = use(fs, file, fnode);
 	struct hc_body *body = NULL;
@@ -195,13 +196,13 @@ struct hc_body *hc_openfile_body(struct hc_openfile *of)
 }
 
 /* of->lock held. The file's bytes, opens and number go to a body; named: its name, too. */
-static int become_body_locked(struct hc_fs *fs, struct hc_openfile *of, const struct hc_file_info *info, bool named,
-			      uint64_t size_hint)
+static int become_body_locked(struct hc_fs *fs, struct hc_openfile *of,
+			      const struct hc_file_info *info, bool named, uint64_t size_hint)
 {
-	struct hc_body_make make = { .dir = info->dir,
-				     .name = named ? info->name : NULL,
-				     .owner = info->owner,
-				     .size_hint = size_hint };
+	struct hc_body_make make = {.dir = info->dir,
+				    .name = named ? info->name : NULL,
+				    .owner = info->owner,
+				    .size_hint = size_hint};
 	struct hc_dir_info dir;
 	struct hc_name id;
 	uint64_t removed;
@@ -234,7 +235,8 @@ static int become_body_locked(struct hc_fs *fs, struct hc_openfile *of, const st
 	return err;
 }
 
-int hc_file_to_body(struct hc_fs *fs, const struct hc_file_info *info, bool named, struct hc_body **body_p)
+int hc_file_to_body(struct hc_fs *fs, const struct hc_file_info *info, bool named,
+		    struct hc_body **body_p)
 {
 	struct hc_fnode *fnode = hc_tree_file(fs->tree, info->id);
 	struct hc_openfile *of = fnode ? use(fs, info->id, fnode) : NULL;
@@ -261,7 +263,8 @@ void hc_file_unlinked(struct hc_fs *fs, const struct hc_file_info *info)
 		return;
 	pthread_mutex_lock(&of->lock);
 	of->unlinked = true;
-	/* Readers go on with the open file; a writer may need more room than a file without a name can have. */
+	/* Readers go on with the open file; a writer may need more room than a file without a name
+	 * can have. */
 	if (!of->body && of->n_writers && become_body_locked(fs, of, info, false, 0))
 		hc_fs_count(fs, publish_failed);
 	pthread_mutex_unlock(&of->lock);
@@ -292,8 +295,8 @@ int hc_openfile_read(struct hc_openfile *of, void *buf, size_t n, uint64_t offse
 	return hc_pread_full(fd, buf, n, (off_t)offset, got_p);
 }
 
-int hc_openfile_write(struct hc_fs *fs, struct hc_openfile *of, const void *data, size_t n, uint64_t offset,
-		      bool append)
+int hc_openfile_write(struct hc_fs *fs, struct hc_openfile *of, const void *data, size_t n,
+		      uint64_t offset, bool append)
 {
 	struct hc_body *body = NULL;
 	uint64_t size;
@@ -339,7 +342,8 @@ int hc_openfile_truncate(struct hc_fs *fs, struct hc_openfile *of, uint64_t size
 	return err;
 }
 
-int hc_openfile_allocate(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes, bool keep_size)
+int hc_openfile_allocate(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes,
+			 bool keep_size)
 {
 	struct hc_body *body = NULL;
 	int err;

@@ -13,8 +13,8 @@ static void set_time(struct timespec *ts, uint64_t ns)
 	ts->tv_nsec = (long)(ns % HC_NS_PER_S);
 }
 
-static void attr_begin(struct stat *st, uint64_t ino, mode_t type, const struct hc_owner *owner, uint64_t size_bytes,
-		       uint64_t mtime_ns, uint64_t atime_ns)
+static void attr_begin(struct stat *st, uint64_t ino, mode_t type, const struct hc_owner *owner,
+		       uint64_t size_bytes, uint64_t mtime_ns, uint64_t atime_ns)
 {
 	memset(st, 0, sizeof(*st));
 	st->st_ino = ino;
@@ -42,9 +42,11 @@ void hc_attr_file(struct hc_fs *fs, uint64_t ino, const struct hc_file_info *inf
 	attr_begin(st, ino, S_IFREG, &info->owner, info->size_bytes, info->mtime_ns, 0);
 }
 
-void hc_attr_page(struct hc_fs *fs, const struct hc_page_info *info, uint64_t atime_ns, struct stat *st)
+void hc_attr_page(struct hc_fs *fs, const struct hc_page_info *info, uint64_t atime_ns,
+		  struct stat *st)
 {
-	attr_begin(st, info->node_id, S_IFREG, &info->owner, info->size_bytes, info->mtime_ns, atime_ns);
+	attr_begin(st, info->node_id, S_IFREG, &info->owner, info->size_bytes, info->mtime_ns,
+		   atime_ns);
 }
 
 void hc_attr_body(struct hc_fs *fs, struct hc_body *body, struct stat *st)
@@ -144,7 +146,8 @@ static uint64_t time_of(const struct timespec *ts)
 }
 
 /* HC_DIR_SET_* bits and the values that belong to them. */
-static uint32_t what_of(const struct stat *attr, int to_set, struct hc_owner *owner, uint64_t *mtime_ns)
+static uint32_t what_of(const struct stat *attr, int to_set, struct hc_owner *owner,
+			uint64_t *mtime_ns)
 {
 	uint32_t what = 0;
 
@@ -202,7 +205,8 @@ static int set_file_size(struct hc_fs *fs, const struct hc_fview *view, uint64_t
 	return err;
 }
 
-static int set_file(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr, int to_set)
+static int set_file(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr,
+		    int to_set)
 {
 	struct hc_file_info info;
 	uint32_t what;
@@ -232,9 +236,11 @@ static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *a
 	return 0;
 }
 
-/* A page is immutable: truncating it means opening it for writing, which gives a body of its own. `touch` and utime(NULL)
- * renew its place in the eviction order and nothing on disk; an explicit time is kept. */
-static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr, int to_set, int tid)
+/* A page is immutable: truncating it means opening it for writing, which gives a body of its own.
+ * `touch` and utime(NULL) renew its place in the eviction order and nothing on disk; an explicit
+ * time is kept. */
+static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr,
+		    int to_set, int tid)
 {
 	struct hc_page_info info;
 	struct hc_opener opener;
@@ -248,7 +254,8 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 		return -EPERM;
 	if (to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)) {
 		hc_opener_of(fs, tid, &opener);
-		hc_node_touch(fs->node, view->entry, view->sequence, (uint32_t)opener.tgid, info.key.series);
+		hc_node_touch(fs->node, view->entry, view->sequence, (uint32_t)opener.tgid,
+			      info.key.series);
 	}
 	what = what_of(attr, to_set & ~FUSE_SET_ATTR_MTIME_NOW, &info.owner, &info.mtime_ns);
 	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
@@ -256,7 +263,8 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	return what ? hc_node_set(fs->node, view->entry, view->sequence, &info, what) : 0;
 }
 
-void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		   struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_fview view;
@@ -274,7 +282,8 @@ void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set
 	else if (view.kind == HC_F_PAGE)
 		err = set_page(fs, &view, attr, to_set, hc_req_tid(req));
 	else if (view.kind == HC_F_VIRTUAL) /* O_TRUNC of a shell's redirection */
-		err = to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) ? -EPERM : 0;
+		err = to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) ? -EPERM
+											    : 0;
 	hc_body_put(view.body);
 	if (!err) {
 		hc_tree_see(fs->tree, ino, &view);
@@ -294,8 +303,8 @@ static void room_of(struct hc_fs *fs, uint32_t dir, uint64_t *total_p, uint64_t 
 	struct hc_node_stats stats;
 	struct hc_dir_info info;
 
-	if (hc_dir_get(fs->registry, dir, &info) == 0 && hc_space_get(fs->registry, info.space, &space) == 0 &&
-	    space.quota_bytes) {
+	if (hc_dir_get(fs->registry, dir, &info) == 0 &&
+	    hc_space_get(fs->registry, info.space, &space) == 0 && space.quota_bytes) {
 		*total_p = space.quota_bytes;
 		*used_p = hc_space_used(fs->registry, space.id);
 		return;
@@ -324,7 +333,8 @@ static uint32_t dir_of(struct hc_fs *fs, uint64_t ino)
 		dir = view.dir;
 	else if (view.kind == HC_F_FILE && hc_file_get(fs->registry, view.file, &file) == 0)
 		dir = file.dir;
-	else if (view.kind == HC_F_PAGE && hc_node_stat_body(fs->node, view.entry, view.sequence, &page) == 0)
+	else if (view.kind == HC_F_PAGE &&
+		 hc_node_stat_body(fs->node, view.entry, view.sequence, &page) == 0)
 		dir = page.dir;
 	else if (view.kind == HC_F_BODY)
 		(void)hc_body_name(fs, view.body, &dir, name);
@@ -336,7 +346,9 @@ void hc_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	uint64_t total = 0, used = 0, free_blocks;
-	struct statvfs st = { .f_bsize = HC_BLOCK_BYTES, .f_frsize = HC_BLOCK_BYTES, .f_namemax = HC_NAME_BYTES - 1 };
+	struct statvfs st = {.f_bsize = HC_BLOCK_BYTES,
+			     .f_frsize = HC_BLOCK_BYTES,
+			     .f_namemax = HC_NAME_BYTES - 1};
 
 	room_of(fs, dir_of(fs, ino), &total, &used);
 	free_blocks = (total - hc_min_u64(used, total)) / HC_BLOCK_BYTES;

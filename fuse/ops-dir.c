@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listings. A directory is taken as it is when it is read from the beginning; names are made one by one while they are
- * handed out, what vanished meanwhile is passed over. Positions are stable within a handle. */
+/* Listings. A directory is taken as it is when it is read from the beginning; names are made one by
+ * one while they are handed out, what vanished meanwhile is passed over. Positions are stable
+ * within a handle. */
 #include "fuse/internal.h"
 
 struct hc_listing {
@@ -61,7 +62,8 @@ static int load(struct hc_fs *fs, struct hc_listing *list)
 			err = hc_dir_list(fs->registry, dir, &list->dirs, &list->n_dirs);
 		if (!err)
 			err = hc_file_list(fs->registry, dir, &list->files, &list->n_files);
-		/* Bodies before pages: what is published in between is a page, and no body any more. */
+		/* Bodies before pages: what is published in between is a page, and no body any
+		 * more. */
 		if (!err)
 			err = hc_bodies_list(fs, dir, &list->bodies, &list->n_bodies);
 		if (!err)
@@ -83,7 +85,8 @@ static void set_name(struct hc_item *item, const char *name)
 }
 
 /* An entry of what was looked up already. */
-static bool there_item(struct hc_fs *fs, struct hc_item *item, const struct hc_there *there, bool plus)
+static bool there_item(struct hc_fs *fs, struct hc_item *item, const struct hc_there *there,
+		       bool plus)
 {
 	if (plus)
 		return hc_there_entry(fs, there, &item->entry, &item->fnode) == 0;
@@ -95,7 +98,8 @@ static bool there_item(struct hc_fs *fs, struct hc_item *item, const struct hc_t
 		plain(item, HC_INO_FILES + there->file.id, S_IFREG);
 		break;
 	case HC_F_PAGE:
-		plain(item, there->page.node_id ? there->page.node_id : there->page.sequence + 1, S_IFREG);
+		plain(item, there->page.node_id ? there->page.node_id : there->page.sequence + 1,
+		      S_IFREG);
 		break;
 	default:
 		plain(item, there->body->ino, S_IFREG);
@@ -104,9 +108,10 @@ static bool there_item(struct hc_fs *fs, struct hc_item *item, const struct hc_t
 	return true;
 }
 
-static bool dir_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item, bool plus)
+static bool dir_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item,
+		     bool plus)
 {
-	struct hc_there there = { .kind = HC_F_DIR };
+	struct hc_there there = {.kind = HC_F_DIR};
 
 	set_name(item, list->dirs[i].name);
 	/* Attributes of this moment: the listing may be old. */
@@ -115,9 +120,10 @@ static bool dir_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct
 	return there_item(fs, item, &there, plus);
 }
 
-static bool file_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item, bool plus)
+static bool file_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item,
+		      bool plus)
 {
-	struct hc_there there = { .kind = HC_F_FILE };
+	struct hc_there there = {.kind = HC_F_FILE};
 
 	set_name(item, list->files[i].name);
 	if (hc_file_get(fs->registry, list->files[i].id, &there.file))
@@ -126,9 +132,10 @@ static bool file_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struc
 	return there_item(fs, item, &there, plus);
 }
 
-static bool body_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item, bool plus)
+static bool body_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item,
+		      bool plus)
 {
-	struct hc_there there = { .kind = HC_F_BODY, .body = list->bodies[i] };
+	struct hc_there there = {.kind = HC_F_BODY, .body = list->bodies[i]};
 	uint32_t dir;
 
 	if (!hc_body_name(fs, there.body, &dir, item->name) || dir != (uint32_t)list->ino)
@@ -136,15 +143,17 @@ static bool body_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struc
 	return there_item(fs, item, &there, plus);
 }
 
-static bool page_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item, bool plus)
+static bool page_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struct hc_item *item,
+		      bool plus)
 {
 	const struct hc_dir_item *page = &list->pages[i];
-	struct hc_there there = { .kind = HC_F_PAGE };
+	struct hc_there there = {.kind = HC_F_PAGE};
 
 	if (hc_node_page_name(fs->node, page->number, page->sequence, item->name) ||
 	    hc_node_stat_body(fs->node, page->number, page->sequence, &there.page))
 		return false;
-	if (plus && !there.page.node_id && hc_node_stat(fs->node, &there.page.key, true, &there.page))
+	if (plus && !there.page.node_id &&
+	    hc_node_stat(fs->node, &there.page.key, true, &there.page))
 		return false;
 	there.busy = hc_bodies_busy(fs, (uint32_t)list->ino, item->name);
 	return there_item(fs, item, &there, plus);
@@ -161,7 +170,8 @@ static bool virtual_item(struct hc_fs *fs, struct hc_listing *list, size_t i, st
 enum hc_step { HC_STEP_ITEM, HC_STEP_SKIP, HC_STEP_END };
 
 /* The item at a position: the dots, .hicache in the root, then each kind in turn. */
-static enum hc_step item_at(struct hc_fs *fs, struct hc_listing *list, uint64_t at, struct hc_item *item, bool plus)
+static enum hc_step item_at(struct hc_fs *fs, struct hc_listing *list, uint64_t at,
+			    struct hc_item *item, bool plus)
 {
 	memset(item, 0, sizeof(*item));
 	if (at < 2) {
@@ -175,7 +185,9 @@ static enum hc_step item_at(struct hc_fs *fs, struct hc_listing *list, uint64_t 
 			set_name(item, ".hicache");
 			plain(item, HC_VIRTUAL_ROOT, S_IFDIR);
 			item->entry.ino = HC_VIRTUAL_ROOT;
-			return hc_virtual_attr(fs, HC_VIRTUAL_ROOT, &item->entry.attr) ? HC_STEP_SKIP : HC_STEP_ITEM;
+			return hc_virtual_attr(fs, HC_VIRTUAL_ROOT, &item->entry.attr)
+				       ? HC_STEP_SKIP
+				       : HC_STEP_ITEM;
 		}
 		at--;
 	}
@@ -197,7 +209,8 @@ static enum hc_step item_at(struct hc_fs *fs, struct hc_listing *list, uint64_t 
 }
 
 /* Bytes added, 0 when there is no room. */
-static size_t add(struct hc_fs *fs, fuse_req_t req, char *buf, size_t room, struct hc_item *item, off_t next, bool plus)
+static size_t add(struct hc_fs *fs, fuse_req_t req, char *buf, size_t room, struct hc_item *item,
+		  off_t next, bool plus)
 {
 	size_t need;
 
@@ -214,7 +227,8 @@ static size_t add(struct hc_fs *fs, fuse_req_t req, char *buf, size_t room, stru
 	return 0;
 }
 
-static void reply_list(fuse_req_t req, size_t size, off_t offset, struct fuse_file_info *fi, bool plus)
+static void reply_list(fuse_req_t req, size_t size, off_t offset, struct fuse_file_info *fi,
+		       bool plus)
 {
 	struct hc_listing *list = (struct hc_listing *)(uintptr_t)fi->fh;
 	struct hc_fs *fs = hc_req_fs(req);
@@ -269,12 +283,14 @@ void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 }
 
-void hc_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+void hc_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+		   struct fuse_file_info *fi)
 {
 	reply_list(req, size, offset, fi, false);
 }
 
-void hc_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+void hc_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+		       struct fuse_file_info *fi)
 {
 	reply_list(req, size, offset, fi, true);
 }

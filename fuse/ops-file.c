@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open, create, read, write, flush, release, fsync, fallocate. What an open answered with success is readable to its
- * end: a page's bytes are held from open to release. */
+/* Open, create, read, write, flush, release, fsync, fallocate. What an open answered with success
+ * is readable to its end: a page's bytes are held from open to release. */
 #include <fcntl.h>
 #include <linux/falloc.h>
 
@@ -14,7 +14,8 @@
 /* Somebody else's body, or a page: the kernel is sent round again for an own one. */
 static int second_open(struct hc_fs *fs, const struct hc_opener *opener, bool trunc)
 {
-	if (opener->tid && opener->tgid && hc_mark_set(fs, opener->tid, trunc ? HC_MARK_TRUNC : HC_MARK_WRITE)) {
+	if (opener->tid && opener->tgid &&
+	    hc_mark_set(fs, opener->tid, trunc ? HC_MARK_TRUNC : HC_MARK_WRITE)) {
 		hc_fs_count(fs, stale_opens);
 		return -ESTALE;
 	}
@@ -38,11 +39,11 @@ static int gone_open(struct hc_fs *fs, int tid, bool writer, bool trunc)
 static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
 		     const struct hc_opener *opener, struct hc_handle **handle_p)
 {
-	struct hc_acquire how = { .series = view->key.series,
-				  .opener = (uint32_t)opener->tgid,
-				  .tree = view->key.series,
-				  .deadline_ns = hc_clock_now_ns() + fs->budget_ns };
-	struct hc_handle_attr attr = { 0 };
+	struct hc_acquire how = {.series = view->key.series,
+				 .opener = (uint32_t)opener->tgid,
+				 .tree = view->key.series,
+				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
+	struct hc_handle_attr attr = {0};
 	struct hc_page_info info;
 	struct hc_handle *handle;
 	struct hc_ref ref;
@@ -51,17 +52,20 @@ static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 
 	err = hc_node_stat_body(fs->node, view->entry, view->sequence, &info);
 	if (!err)
-		attr = (struct hc_handle_attr){ info.owner, info.size_bytes, info.mtime_ns };
+		attr = (struct hc_handle_attr){info.owner, info.size_bytes, info.mtime_ns};
 	else if (hc_node_stat(fs->node, &view->key, false, &info))
 		return -ESTALE;
 	err = hc_node_acquire(fs->node, &how, &view->key.hash, 1, &ref, &n);
 	if (err || n != 1) {
-		/* There, but not deliverable in time: a miss, decided. Gone: the name is asked again. */
+		/* There, but not deliverable in time: a miss, decided. Gone: the name is asked
+		 * again. */
 		err = hc_node_stat_body(fs->node, view->entry, view->sequence, &info);
 		return err ? -ESTALE : -ENOENT;
 	}
-	/* Replaced since it was looked up: the new body serves as well when the size that was told is right. */
-	if (ref.sequence != view->sequence && (!attr.size_bytes || ref.size_bytes != attr.size_bytes)) {
+	/* Replaced since it was looked up: the new body serves as well when the size that was told
+	 * is right. */
+	if (ref.sequence != view->sequence &&
+	    (!attr.size_bytes || ref.size_bytes != attr.size_bytes)) {
 		hc_node_release(fs->node, &ref, 1);
 		return -ESTALE;
 	}
@@ -77,8 +81,9 @@ static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 	return 0;
 }
 
-static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *body, const struct hc_opener *opener,
-		    bool writer, bool trunc, struct hc_handle **handle_p)
+static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *body,
+		    const struct hc_opener *opener, bool writer, bool trunc,
+		    struct hc_handle **handle_p)
 {
 	struct hc_handle *handle;
 	int err = 0;
@@ -99,8 +104,9 @@ static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *bo
 	return 0;
 }
 
-static int open_body(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *body, const struct hc_opener *opener,
-		     bool writer, bool trunc, struct hc_handle **handle_p)
+static int open_body(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *body,
+		     const struct hc_opener *opener, bool writer, bool trunc,
+		     struct hc_handle **handle_p)
 {
 	if (writer && !hc_body_is_own(body, opener, trunc))
 		return second_open(fs, opener, trunc);
@@ -114,12 +120,13 @@ static bool is_page_named(struct hc_fs *fs, uint64_t file)
 	struct hc_name id;
 
 	return hc_file_get(fs->registry, file, &info) == 0 &&
-	       hc_name_resolve(fs->registry, info.dir, info.name, false, &id) == 0 && id.kind != HC_NAME_ORDINARY &&
-	       id.kind != HC_NAME_TEMPORARY;
+	       hc_name_resolve(fs->registry, info.dir, info.name, false, &id) == 0 &&
+	       id.kind != HC_NAME_ORDINARY && id.kind != HC_NAME_TEMPORARY;
 }
 
-static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, const struct hc_opener *opener,
-		     bool writer, bool trunc, struct hc_handle **handle_p)
+static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file,
+		     const struct hc_opener *opener, bool writer, bool trunc,
+		     struct hc_handle **handle_p)
 {
 	struct hc_openfile *of;
 	struct hc_handle *handle;
@@ -166,7 +173,7 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct hc_handle *handle = NULL;
 	struct hc_opener opener;
 	struct hc_fnode *fnode;
-	struct hc_fview view = { 0 };
+	struct hc_fview view = {0};
 	int err = -ESTALE;
 
 	if (ino >= HC_INO_VIRTUAL && ino < HC_INO_FILES) {
@@ -203,12 +210,13 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* --- create --- */
 
-void hc_owner_new(struct hc_fs *fs, fuse_req_t req, uint32_t dir, mode_t mode, bool is_dir, struct hc_owner *owner_p)
+void hc_owner_new(struct hc_fs *fs, fuse_req_t req, uint32_t dir, mode_t mode, bool is_dir,
+		  struct hc_owner *owner_p)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct hc_dir_info info;
 
-	*owner_p = (struct hc_owner){ ctx->uid, ctx->gid, mode & (is_dir ? 01777 : 0777) };
+	*owner_p = (struct hc_owner){ctx->uid, ctx->gid, mode & (is_dir ? 01777 : 0777)};
 	if (hc_dir_get(fs->registry, dir, &info) == 0 && info.owner.mode & 02000) {
 		owner_p->gid = info.owner.gid;
 		owner_p->mode |= is_dir ? 02000 : 0;
@@ -253,8 +261,8 @@ static int create_there(struct hc_fs *fs, struct hc_there *there, uint32_t dir, 
 		return 0;
 	if (there->kind == HC_F_NONE && there->id.kind == HC_NAME_ORDINARY)
 		return create_file(fs, there, dir, name, owner);
-	err = hc_there_own(fs, there, dir, name, opener, owner, flags & O_TRUNC || there->kind == HC_F_BODY,
-			   false, &body);
+	err = hc_there_own(fs, there, dir, name, opener, owner,
+			   flags & O_TRUNC || there->kind == HC_F_BODY, false, &body);
 	if (err)
 		return err;
 	hc_there_end(there);
@@ -298,7 +306,8 @@ static void reply_create(struct hc_fs *fs, fuse_req_t req, const struct hc_there
 	}
 }
 
-void hc_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+void hc_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		  struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_dir_info info;
@@ -416,7 +425,8 @@ void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct f
 	hc_body_put(body);
 }
 
-void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off_t offset, struct fuse_file_info *fi)
+void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off_t offset,
+		 struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle;
@@ -432,7 +442,8 @@ void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off
 	if (handle->kind == HC_H_BODY)
 		err = hc_body_write(handle->body, data, n, (uint64_t)offset);
 	else if (handle->kind == HC_H_FILE)
-		err = hc_openfile_write(fs, handle->of, data, n, (uint64_t)offset, fi->flags & O_APPEND);
+		err = hc_openfile_write(fs, handle->of, data, n, (uint64_t)offset,
+					fi->flags & O_APPEND);
 	else
 		err = -EBADF;
 	if (err)
@@ -443,8 +454,8 @@ void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off
 
 /* --- end of a handle --- */
 
-/* The closing thread waits for the answer, so its flags stand still. A killed writer looks like a closing one but for
- * them. */
+/* The closing thread waits for the answer, so its flags stand still. A killed writer looks like a
+ * closing one but for them. */
 void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
@@ -503,7 +514,8 @@ void hc_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_
 	hc_reply_err(req, err);
 }
 
-void hc_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+void hc_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+		     struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle = (struct hc_handle *)(uintptr_t)fi->fh;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a name shows: bodies first, then pages, directories and ordinary files; LOOKUP and FORGET. */
+/* What a name shows: bodies first, then pages, directories and ordinary files; LOOKUP and FORGET.
+ */
 #include "fuse/internal.h"
 #include "util/clock.h"
 
@@ -51,7 +52,8 @@ static bool look_file(struct hc_fs *fs, uint32_t dir, const char *name, struct h
 	return true;
 }
 
-int hc_there_look(struct hc_fs *fs, uint32_t dir, const char *name, int tid, struct hc_there *there_p)
+int hc_there_look(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
+		  struct hc_there *there_p)
 {
 	int err;
 
@@ -61,7 +63,8 @@ int hc_there_look(struct hc_fs *fs, uint32_t dir, const char *name, int tid, str
 	err = hc_name_resolve(fs->registry, dir, name, false, &there_p->id);
 	if (err)
 		return err;
-	there_p->is_page_name = there_p->id.kind == HC_NAME_PAGE || there_p->id.kind == HC_NAME_OPAQUE;
+	there_p->is_page_name =
+		there_p->id.kind == HC_NAME_PAGE || there_p->id.kind == HC_NAME_OPAQUE;
 	there_p->body = hc_bodies_show(fs, dir, name, tid, &there_p->busy);
 	if (there_p->body) {
 		there_p->kind = HC_F_BODY;
@@ -86,8 +89,8 @@ void hc_there_end(struct hc_there *there)
 int hc_there_entry(struct hc_fs *fs, const struct hc_there *there, struct fuse_entry_param *entry_p,
 		   struct hc_fnode **fnode_p)
 {
-	struct fuse_entry_param entry = { .attr_timeout = fs->timeout_s,
-					  .entry_timeout = there->busy ? 0 : fs->timeout_s };
+	struct fuse_entry_param entry = {.attr_timeout = fs->timeout_s,
+					 .entry_timeout = there->busy ? 0 : fs->timeout_s};
 	struct hc_fnode *fnode = NULL;
 	struct hc_fview view;
 
@@ -143,16 +146,16 @@ static int copy_there(struct hc_fs *fs, const struct hc_there *there, struct hc_
 }
 
 int hc_there_own(struct hc_fs *fs, const struct hc_there *there, uint32_t dir, const char *name,
-		 const struct hc_opener *opener, const struct hc_owner *owner, bool trunc, bool pending,
-		 struct hc_body **body_p)
+		 const struct hc_opener *opener, const struct hc_owner *owner, bool trunc,
+		 bool pending, struct hc_body **body_p)
 {
-	struct hc_body_make make = { .dir = dir,
-				     .name = name,
-				     .temporary = there->id.kind == HC_NAME_TEMPORARY,
-				     .created = there->kind == HC_F_NONE,
-				     .pending_tid = pending ? opener->tid : 0,
-				     .maker = *opener,
-				     .owner = *owner };
+	struct hc_body_make make = {.dir = dir,
+				    .name = name,
+				    .temporary = there->id.kind == HC_NAME_TEMPORARY,
+				    .created = there->kind == HC_F_NONE,
+				    .pending_tid = pending ? opener->tid : 0,
+				    .maker = *opener,
+				    .owner = *owner};
 	struct hc_dir_info info;
 	uint32_t series = there->id.known ? there->id.key.series : 0;
 	int err;
@@ -193,7 +196,8 @@ static void owner_of(const struct hc_there *there, struct hc_owner *owner_p)
 	pthread_rwlock_unlock(&there->body->rw);
 }
 
-/* A name that shows this thread something that is not its own, although its OPEN was sent round for its own. */
+/* A name that shows this thread something that is not its own, although its OPEN was sent round for
+ * its own. */
 static bool wants_own(struct hc_fs *fs, const struct hc_there *there, int tid)
 {
 	bool wants;
@@ -210,8 +214,8 @@ static bool wants_own(struct hc_fs *fs, const struct hc_there *there, int tid)
 	return wants;
 }
 
-static int second_writer(struct hc_fs *fs, struct hc_there *there, uint32_t dir, const char *name, int tid,
-			 enum hc_mark_kind mark)
+static int second_writer(struct hc_fs *fs, struct hc_there *there, uint32_t dir, const char *name,
+			 int tid, enum hc_mark_kind mark)
 {
 	struct hc_opener opener;
 	struct hc_owner owner;
@@ -220,7 +224,8 @@ static int second_writer(struct hc_fs *fs, struct hc_there *there, uint32_t dir,
 
 	hc_opener_of(fs, tid, &opener);
 	owner_of(there, &owner);
-	err = hc_there_own(fs, there, dir, name, &opener, &owner, mark == HC_MARK_TRUNC, true, &body);
+	err = hc_there_own(fs, there, dir, name, &opener, &owner, mark == HC_MARK_TRUNC, true,
+			   &body);
 	if (err)
 		return err;
 	hc_fs_count(fs, second_writers);
@@ -260,7 +265,7 @@ static void reply_there(struct hc_fs *fs, fuse_req_t req, const struct hc_there 
 
 static void lookup_virtual(struct hc_fs *fs, fuse_req_t req, uint64_t parent, const char *name)
 {
-	struct fuse_entry_param entry = { .ino = HC_VIRTUAL_ROOT };
+	struct fuse_entry_param entry = {.ino = HC_VIRTUAL_ROOT};
 	int err = 0;
 
 	if (parent >= HC_INO_VIRTUAL)
@@ -281,7 +286,8 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	enum hc_mark_kind mark;
 	struct hc_there there;
 
-	if (hc_is_virtual_name(parent, name) || (parent >= HC_INO_VIRTUAL && parent < HC_INO_FILES)) {
+	if (hc_is_virtual_name(parent, name) ||
+	    (parent >= HC_INO_VIRTUAL && parent < HC_INO_FILES)) {
 		lookup_virtual(fs, req, parent, name);
 		return;
 	}

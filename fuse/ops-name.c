@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that come, go and move: mkdir, rmdir, unlink, rename; and what is refused. The kernel holds the directories'
- * locks, so none of these runs twice at once in one directory; RELEASEs do come in between. */
+/* Names that come, go and move: mkdir, rmdir, unlink, rename; and what is refused. The kernel holds
+ * the directories' locks, so none of these runs twice at once in one directory; RELEASEs do come in
+ * between. */
 #include <fcntl.h>
 
 #include "fuse/internal.h"
@@ -13,7 +14,7 @@ void hc_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mod
 	struct hc_fs *fs = hc_req_fs(req);
 	struct fuse_entry_param entry;
 	struct hc_dir_info info;
-	struct hc_there there = { 0 };
+	struct hc_there there = {0};
 	struct hc_fnode *fnode;
 	struct hc_owner owner;
 	int err;
@@ -61,14 +62,17 @@ void hc_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	hc_reply_err(req, err);
 }
 
-static int unlink_there(struct hc_fs *fs, uint32_t dir, const char *name, const struct hc_there *there)
+static int unlink_there(struct hc_fs *fs, uint32_t dir, const char *name,
+			const struct hc_there *there)
 {
 	uint64_t id;
 	int err;
 
 	switch (there->kind) {
 	case HC_F_PAGE:
-		return hc_node_remove(fs->node, there->page.key.series, &there->page.key.hash, 1) ? 0 : -ENOENT;
+		return hc_node_remove(fs->node, there->page.key.series, &there->page.key.hash, 1)
+			       ? 0
+			       : -ENOENT;
 	case HC_F_FILE:
 		hc_file_unlinked(fs, &there->file);
 		err = hc_file_remove(fs->registry, dir, name, &id);
@@ -140,7 +144,8 @@ static int rename_file(struct hc_fs *fs, struct hc_move *move)
 	int err;
 
 	if (!move->to.is_page_name) {
-		err = hc_file_rename(fs->registry, move->from.file.id, move->new_dir, move->new_name, &replaced);
+		err = hc_file_rename(fs->registry, move->from.file.id, move->new_dir,
+				     move->new_name, &replaced);
 		if (err)
 			return err;
 		if (replaced)
@@ -162,14 +167,14 @@ static int rename_file(struct hc_fs *fs, struct hc_move *move)
 /* A page is named by its key: under another name it is another page, made of the same bytes. */
 static int rename_page(struct hc_fs *fs, struct hc_move *move)
 {
-	struct hc_there none = { .kind = HC_F_PAGE, .id = move->to.id, .page = move->from.page };
+	struct hc_there none = {.kind = HC_F_PAGE, .id = move->to.id, .page = move->from.page};
 	struct hc_body *body;
 	int err;
 
 	if (move->to.kind == HC_F_PAGE && hc_key_equal(&move->to.page.key, &move->from.page.key))
 		return 0;
-	err = hc_there_own(fs, &none, move->new_dir, move->new_name, &move->opener, &move->from.page.owner, false,
-			   false, &body);
+	err = hc_there_own(fs, &none, move->new_dir, move->new_name, &move->opener,
+			   &move->from.page.owner, false, false, &body);
 	if (err)
 		return err;
 	body->mtime_ns = move->from.page.mtime_ns;
@@ -230,8 +235,8 @@ static int rename_name(struct hc_fs *fs, struct hc_move *move, unsigned int flag
 	return err;
 }
 
-void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
-		  unsigned int flags)
+void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+		  const char *new_name, unsigned int flags)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_dir_info from, to;

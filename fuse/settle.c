@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A body becomes what its final name says: a page of the node, an ordinary file, or a scratch file that stays a body.
- * Nothing is lost on the way: until the page or file is there, the body serves its readers. */
+/* A body becomes what its final name says: a page of the node, an ordinary file, or a scratch file
+ * that stays a body. Nothing is lost on the way: until the page or file is there, the body serves
+ * its readers. */
 #include "fuse/internal.h"
 #include "util/clock.h"
 #include "util/io.h"
@@ -41,7 +42,8 @@ static void remove_page(struct hc_fs *fs, uint32_t dir, const char *name, uint64
 	hc_node_remove(fs->node, key.series, &key.hash, 1);
 }
 
-void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino, uint64_t but_file)
+void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,
+		   uint64_t but_file)
 {
 	struct hc_file_info file;
 
@@ -105,7 +107,8 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 /* rw held for writing. The page is there and carries our number: readers go on with it. */
 static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_key *key)
 {
-	struct hc_acquire how = { .series = key->series, .deadline_ns = hc_clock_now_ns() + fs->budget_ns };
+	struct hc_acquire how = {.series = key->series,
+				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
 	struct hc_page_info info;
 	size_t n = 0;
 
@@ -122,16 +125,17 @@ static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_k
 }
 
 /* rw held for writing. */
-static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name, const struct hc_name *id)
+static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		   const struct hc_name *id)
 {
-	struct hc_publish item = { .unnamed = true,
-				   .replace = true,
-				   .quiet = true,
-				   .mtime_ns = body->mtime_ns,
-				   .node_id = body->ino,
-				   .owner = body->owner,
-				   .dir = dir,
-				   .opener = (uint32_t)body->maker.tgid };
+	struct hc_publish item = {.unnamed = true,
+				  .replace = true,
+				  .quiet = true,
+				  .mtime_ns = body->mtime_ns,
+				  .node_id = body->ino,
+				  .owner = body->owner,
+				  .dir = dir,
+				  .opener = (uint32_t)body->maker.tgid};
 	hc_autofree char *path = malloc(HC_PATH_BYTES);
 	uint64_t size = hc_fill_size(body->fill);
 	bool opaque = id->kind == HC_NAME_OPAQUE;
@@ -168,7 +172,8 @@ static void sync_settled(struct hc_fs *fs, struct hc_body *body)
 	hc_body_put(view.body);
 }
 
-int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name, enum hc_settled *settled_p)
+int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		   enum hc_settled *settled_p)
 {
 	enum hc_settled settled = HC_SETTLED_PAGE;
 	struct hc_name id;

@@ -102,7 +102,8 @@ static struct hc_fnode *find(struct hc_tree_shard *shard, uint64_t ino)
 	return f;
 }
 
-/* Locked. Twice the buckets when chains average above one; keeps the old table when memory is out. */
+/* Locked. Twice the buckets when chains average above one; keeps the old table when memory is out.
+ */
 static void grow(struct hc_tree_shard *shard)
 {
 	struct hc_fnode **old = shard->buckets, **buckets;
@@ -220,7 +221,8 @@ struct hc_fnode *hc_tree_page(struct hc_tree *tree, const struct hc_page_info *i
 		f->n_pins++;
 	else
 		f = insert(shard, info->node_id);
-	/* A body that was published a moment ago turns into the page by itself; never the other way. */
+	/* A body that was published a moment ago turns into the page by itself; never the other
+	 * way. */
 	if (f && f->kind != HC_F_BODY)
 		set_page(f, info);
 	pthread_mutex_unlock(&shard->lock);
@@ -402,7 +404,8 @@ uint64_t hc_tree_count(struct hc_tree *tree)
 	return n;
 }
 
-/* The cursor is shard and bucket; a table that grows meanwhile may show some twice or not at all. */
+/* The cursor is shard and bucket; a table that grows meanwhile may show some twice or not at all.
+ */
 size_t hc_tree_pages(struct hc_tree *tree, uint64_t *cursor_p, struct hc_fview *views, size_t n)
 {
 	uint32_t shard_i = (uint32_t)(*cursor_p >> 32), bucket = (uint32_t)*cursor_p;
@@ -413,7 +416,8 @@ size_t hc_tree_pages(struct hc_tree *tree, uint64_t *cursor_p, struct hc_fview *
 
 		pthread_mutex_lock(&shard->lock);
 		for (; bucket < shard->n_buckets && got < n; bucket++) {
-			for (struct hc_fnode *f = shard->buckets[bucket]; f && got < n; f = f->next) {
+			for (struct hc_fnode *f = shard->buckets[bucket]; f && got < n;
+			     f = f->next) {
 				if (f->kind == HC_F_PAGE && f->n_lookups)
 					fill_view(f, &views[got++]);
 			}

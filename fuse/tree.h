@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Node ids: what a 64-bit number that the kernel remembers stands for. Never reused.
  *
- * Directories need no table: the node id is the directory id of the registry (the root is 1 in both worlds). Virtual
- * files have a range of their own. Ordinary files begin at HC_INO_FILES + file id, bodies and pages take the
- * registry's node ids; these three are in the table while the kernel, a request, a handle or a body refers to them.
- * What a number stands for may change in place (a body becomes a page), the number never changes its body.
+ * Directories need no table: the node id is the directory id of the registry (the root is 1 in both
+ * worlds). Virtual files have a range of their own. Ordinary files begin at HC_INO_FILES + file id,
+ * bodies and pages take the registry's node ids; these three are in the table while the kernel, a
+ * request, a handle or a body refers to them. What a number stands for may change in place (a body
+ * becomes a page), the number never changes its body.
  *
  * Any thread. 64 shards with a leaf lock each. */
 #ifndef HC_FUSE_TREE_H
@@ -12,10 +13,10 @@
 
 #include "node/node.h"
 
-#define HC_INO_VIRTUAL	((uint64_t)1 << 33)
-#define HC_INO_FILES	((uint64_t)1 << 40)
-#define HC_INO_BODIES	((uint64_t)1 << 56) /* the registry's are above: seconds << 32 */
-#define HC_TREE_SHARDS	64
+#define HC_INO_VIRTUAL ((uint64_t)1 << 33)
+#define HC_INO_FILES   ((uint64_t)1 << 40)
+#define HC_INO_BODIES  ((uint64_t)1 << 56) /* the registry's are above: seconds << 32 */
+#define HC_TREE_SHARDS 64
 
 struct hc_tree;
 struct hc_body;
@@ -49,11 +50,12 @@ uint64_t hc_fnode_ino(const struct hc_fnode *fnode);
 /* Found or made; NULL when memory is out. Pinned. */
 struct hc_fnode *hc_tree_page(struct hc_tree *tree, const struct hc_page_info *info);
 struct hc_fnode *hc_tree_file(struct hc_tree *tree, uint64_t file);
-/* A new number for a body. Takes no reference on the body: the body holds the fnode and calls hc_tree_gone or another
- * become before it ends. */
+/* A new number for a body. Takes no reference on the body: the body holds the fnode and calls
+ * hc_tree_gone or another become before it ends. */
 struct hc_fnode *hc_tree_body(struct hc_tree *tree, uint64_t ino, struct hc_body *body);
 
-void hc_tree_become_page(struct hc_tree *tree, struct hc_fnode *fnode, const struct hc_page_info *info);
+void hc_tree_become_page(struct hc_tree *tree, struct hc_fnode *fnode,
+			 const struct hc_page_info *info);
 void hc_tree_become_file(struct hc_tree *tree, struct hc_fnode *fnode, uint64_t file);
 void hc_tree_become_body(struct hc_tree *tree, struct hc_fnode *fnode, struct hc_body *body);
 void hc_tree_gone(struct hc_tree *tree, struct hc_fnode *fnode);
@@ -67,7 +69,8 @@ void hc_tree_opened(struct hc_tree *tree, struct hc_fnode *fnode, uint64_t atime
 void hc_tree_remember(struct hc_tree *tree, struct hc_fnode *fnode);
 void hc_tree_forget(struct hc_tree *tree, uint64_t ino, uint64_t n);
 uint64_t hc_tree_count(struct hc_tree *tree);
-/* Numbers of pages that the kernel knows, from *cursor_p (0: begin) on: fills at most n views, 0 at the end. */
+/* Numbers of pages that the kernel knows, from *cursor_p (0: begin) on: fills at most n views, 0 at
+ * the end. */
 size_t hc_tree_pages(struct hc_tree *tree, uint64_t *cursor_p, struct hc_fview *views, size_t n);
 
 #endif

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Virtual files below .hicache: the table of fs.h as nodes, snapshots and commands. Nodes are made at look-up and stay
- * (at most HC_VNODES_MAX). A background command has a thread and a handle of its own; the handle lives until both the
- * kernel and the thread have let it go. A read that finds nothing waits as a request, not as a thread. */
+/* Virtual files below .hicache: the table of fs.h as nodes, snapshots and commands. Nodes are made
+ * at look-up and stay (at most HC_VNODES_MAX). A background command has a thread and a handle of
+ * its own; the handle lives until both the kernel and the thread have let it go. A read that finds
+ * nothing waits as a request, not as a thread. */
 #include <fcntl.h>
 
 #include "fuse/internal.h"
 #include "util/clock.h"
 #include "util/log.h"
 
-#define HC_VNODES_MAX	65536u
-#define HC_VLINE_BYTES	(64 * HC_KIB)
+#define HC_VNODES_MAX    65536u
+#define HC_VLINE_BYTES   (64 * HC_KIB)
 #define HC_VANSWER_BYTES (64 * HC_MIB) /* what a command may have printed and nobody read */
 
 struct hc_vnode {
 	const struct hc_vfile *file; /* NULL: .hicache itself */
-	char *instance;		     /* of itself, or of the nearest above; NULL: none */
+	char *instance;              /* of itself, or of the nearest above; NULL: none */
 	bool is_instance;
 	uint32_t parent;
 	char name[HC_NAME_BYTES];
@@ -35,7 +36,7 @@ struct hc_vhandle {
 	struct hc_virtual *virtuals;
 	struct hc_vnode *vnode;
 	struct hc_vhandle *next, **place; /* under the virtuals' lock */
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock;             /* what follows */
 	char *text;
 	size_t length, room;
 	size_t cursor; /* of commands' answers: read once, in order */
@@ -111,8 +112,8 @@ static bool is_dir(const struct hc_vnode *node)
 }
 
 /* The node of a child, made when it is new. 0: none left. */
-static uint64_t child_ino(struct hc_virtual *v, uint32_t parent, const struct hc_vfile *file, const char *name,
-			  const char *instance, bool is_instance)
+static uint64_t child_ino(struct hc_virtual *v, uint32_t parent, const struct hc_vfile *file,
+			  const char *name, const char *instance, bool is_instance)
 {
 	struct hc_vnode *node;
 	uint64_t ino = 0;
@@ -167,11 +168,13 @@ int hc_virtual_lookup(struct hc_fs *fs, uint64_t parent, const char *name, uint6
 		while (file && file->name && strcmp(file->name, name) != 0)
 			file++;
 		if (file && file->name)
-			ino = child_ino(v, (uint32_t)(parent - HC_INO_VIRTUAL), file, name, node->instance, false);
+			ino = child_ino(v, (uint32_t)(parent - HC_INO_VIRTUAL), file, name,
+					node->instance, false);
 	} else if (instances(fs, node, &names, &n) == 0) {
 		for (size_t i = 0; i < n && !ino; i++)
 			if (strcmp(names[i], name) == 0)
-				ino = child_ino(v, (uint32_t)(parent - HC_INO_VIRTUAL), node->file, name, name, true);
+				ino = child_ino(v, (uint32_t)(parent - HC_INO_VIRTUAL), node->file,
+						name, name, true);
 		free_names(names, n);
 	}
 	if (!ino)
@@ -192,7 +195,8 @@ int hc_virtual_attr(struct hc_fs *fs, uint64_t ino, struct stat *st)
 	st->st_gid = fs->gid;
 	st->st_nlink = is_dir(node) ? 2 : 1;
 	if (is_dir(node))
-		st->st_mode = S_IFDIR | (node->file && node->file->mode ? node->file->mode | 0111 : 0555);
+		st->st_mode =
+			S_IFDIR | (node->file && node->file->mode ? node->file->mode | 0111 : 0555);
 	else
 		st->st_mode = S_IFREG | node->file->mode;
 	st->st_mtim.tv_sec = (time_t)(fs->virtuals->start_ns / HC_NS_PER_S);
@@ -311,7 +315,7 @@ static ssize_t answer_write(void *cookie, const char *data, size_t n)
 
 static FILE *answer_file(struct hc_vhandle *h)
 {
-	cookie_io_functions_t io = { .write = answer_write };
+	cookie_io_functions_t io = {.write = answer_write};
 
 	return fopencookie(h, "w", io);
 }
@@ -339,7 +343,8 @@ static struct hc_vhandle *handle_new(struct hc_virtual *v, struct hc_vnode *node
 void hc_virtual_open(struct hc_fs *fs, fuse_req_t req, uint64_t ino, struct fuse_file_info *fi)
 {
 	struct hc_vnode *node = node_of(fs->virtuals, ino);
-	bool reads = (fi->flags & O_ACCMODE) != O_WRONLY, writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+	bool reads = (fi->flags & O_ACCMODE) != O_WRONLY,
+	     writes = (fi->flags & O_ACCMODE) != O_RDONLY;
 	struct hc_vhandle *h;
 	FILE *out;
 	int err = 0;
@@ -394,7 +399,8 @@ static void interrupted(fuse_req_t req, void *arg)
 }
 
 /* An answer is a stream; a snapshot can be read anywhere. */
-void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset, struct fuse_file_info *fi)
+void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset,
+		     struct fuse_file_info *fi)
 {
 	struct hc_vhandle *h = (struct hc_vhandle *)(uintptr_t)fi->fh;
 	int err = 0;
@@ -434,8 +440,8 @@ static void *command_main(void *arg)
 	FILE *answer = answer_file(h);
 
 	if (answer) {
-		(void)file->write(v->fs->options.vfiles_arg, h->vnode->instance, &h->caller, h->line, answer,
-				  &h->cancel);
+		(void)file->write(v->fs->options.vfiles_arg, h->vnode->instance, &h->caller,
+				  h->line, answer, &h->cancel);
 		fclose(answer);
 	}
 	pthread_mutex_lock(&h->lock);
@@ -511,14 +517,15 @@ static int run_line(struct hc_vhandle *h, const char *line, size_t n)
 	answer = answer_file(h);
 	if (!answer)
 		return -ENOMEM;
-	err = file->write(h->virtuals->fs->options.vfiles_arg, h->vnode->instance, &h->caller, h->line, answer,
-			  &h->cancel);
+	err = file->write(h->virtuals->fs->options.vfiles_arg, h->vnode->instance, &h->caller,
+			  h->line, answer, &h->cancel);
 	if (fclose(answer) && !err)
 		err = -ENOMEM;
 	return err;
 }
 
-void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n, struct fuse_file_info *fi)
+void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n,
+		      struct fuse_file_info *fi)
 {
 	struct hc_vhandle *h = (struct hc_vhandle *)(uintptr_t)fi->fh;
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
@@ -529,7 +536,7 @@ void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t
 	if (!h->running) {
 		h->length = 0;
 		h->cursor = 0;
-		h->caller = (struct hc_vcaller){ ctx->uid, ctx->gid, ctx->pid };
+		h->caller = (struct hc_vcaller){ctx->uid, ctx->gid, ctx->pid};
 	}
 	pthread_mutex_unlock(&h->lock);
 	while (!err && line < end) {
