@@ -97,6 +97,13 @@ static inline int hc_steal_fd(int *fd)
 	return v;
 }
 
+/* For a result that changes nothing for the caller; say why beside it. */
+#define hc_ignore(x)                                                                               \
+	do {                                                                                       \
+		if (x) {                                                                           \
+		}                                                                                  \
+	} while (0)
+
 /* malloc family that never returns NULL for size > 0 unless memory is out; callers check. */
 static inline void *hc_zalloc(size_t size_bytes)
 {

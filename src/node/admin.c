@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What operators ask of the whole node: sync, evict, verify, gc, stats. */
+#include "node/internal.h"
+
+#define HC_ADMIN_BATCH	 1024u
+#define HC_ADMIN_LOOK_NS (20 * HC_NS_PER_MS)
+
+struct hc_admin_pick {
+	struct hc_node *node;
+	struct hc_page_info *pages;
+	size_t n, room;
+};
+
+static int hc_admin_pick_one(void *arg, struct hc_entry *entry)
+{
+	struct hc_admin_pick *pick = arg;
+
+	hc_entry_info(pick->node, entry, &pick->pages[pick->n++]);
+	return 0;
+}
+
+/* Calls work on every page there is, in batches. */
+static int hc_admin_walk(struct hc_node *node, void (*work)(struct hc_node *node, const struct hc_page_info *page, void *arg),
+			 void *arg)
+{
+	struct hc_admin_pick pick = {.node = node, .room = HC_ADMIN_BATCH};
+	uint64_t cursor = 0;
+	bool more = true;
+
+	pick.pages = malloc(pick.room * sizeof(*pick.pages));
+	if (!pick.pages)
+		return -ENOMEM;
+	while (more) {
+		pick.n = 0;
+		more = hc_index_step(node->index, &cursor, pick.room, hc_admin_pick_one, &pick);
+		for (size_t i = 0; i < pick.n; i++)
+			work(node, &pick.pages[i], arg);
+	}
+	free(pick.pages);
+	return 0;
+}
+
+/* --- sync --- */
+
+static int hc_sync_media(struct hc_node *node, uint64_t deadline_ns)
+{
+	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
+		int rc = node->store->ops->sync(node->store, disk);
+
+		if (rc)
+			return rc;
+	}
+	return node->catalog ? hc_catalog_sync(node->catalog, 0, deadline_ns) : 0;
+}
+
+/* 0: on disk with its row; -EAGAIN: under way; else why it will not be. */
+static int hc_sync_state(struct hc_node *node, uint32_t number, uint64_t sequence)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, number);
+	struct hc_entry *entry;
+	int rc;
+
+	if (!shard)
+		return -ENOENT;
+	hc_shard_lock(shard);
+	entry = hc_index_entry(node->index, number);
+	if (!entry || entry->sequence != sequence || !(entry->flags & HC_ENTRY_NAMED))
+		rc = -ENOENT;
+	else if (entry->flags & HC_ENTRY_CATALOGUED)
+		rc = 0;
+	else if (entry->disk != HC_ENTRY_NO_DISK || entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_WRITING))
+		rc = -EAGAIN;
+	else
+		rc = -EIO;
+	hc_shard_unlock(shard);
+	return rc;
+}
+
+/* Asks for the page and the ancestors that are not on disk, root first. */
+static int hc_sync_force_chain(struct hc_node *node, uint32_t number, uint64_t sequence)
+{
+	struct hc_key *chain = NULL;
+	struct hc_page_info info;
+	size_t n = 0, room = 0;
+	int rc = hc_node_stat_body(node, number, sequence, &info);
+
+	if (rc)
+		return -ENOENT;
+	do {
+		if (n == room) {
+			size_t more = room ? 2 * room : 64;
+			struct hc_key *grown = realloc(chain, more * sizeof(*chain));
+
+			if (!grown) {
+				free(chain);
+				return -ENOMEM;
+			}
+			chain = grown;
+			room = more;
+		}
+		chain[n++] = info.key;
+	} while (!info.on_disk && !hc_hash_is_zero(&info.parent) && n < (1u << 24) &&
+		 !hc_node_stat(node, &(struct hc_key){info.key.series, info.parent}, false, &info));
+	while (n)
+		hc_backup_force_key(node, &chain[--n]);
+	free(chain);
+	return 0;
+}
+
+int hc_node_sync_page(struct hc_node *node, uint32_t number, uint64_t sequence, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (node->config.disk_off || !node->store)
+		return 0;
+	rc = hc_sync_force_chain(node, number, sequence);
+	while (!rc) {
+		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
+
+		rc = hc_sync_state(node, number, sequence);
+		if (rc != -EAGAIN)
+			break;
+		if (now_ns >= deadline_ns)
+			return -ETIMEDOUT;
+		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
+		rc = 0;
+	}
+	if (rc == -EIO && hc_disk_over(node, 0))
+		rc = -ENOSPC;
+	return rc ? rc : hc_sync_media(node, deadline_ns);
+}
+
+static void hc_sync_force_one(struct hc_node *node, const struct hc_page_info *page, void *arg)
+{
+	(void)arg;
+	if (!page->on_disk && page->in_memory)
+		hc_backup_force_key(node, &page->key);
+}
+
+static void hc_sync_count_one(struct hc_node *node, const struct hc_page_info *page, void *arg)
+{
+	uint64_t *n = arg;
+
+	(void)node;
+	if (!page->on_disk && page->in_memory)
+		++*n;
+}
+
+int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
+{
+	uint64_t n_left = 0;
+	int rc;
+
+	*n_left_p = 0;
+	if (node->config.disk_off || !node->store)
+		return 0;
+	rc = hc_admin_walk(node, hc_sync_force_one, NULL);
+	while (!rc && atomic_load(&node->n_dirty)) {
+		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
+
+		if (now_ns >= deadline_ns)
+			break;
+		if (atomic_load(&node->n_dirty))
+			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
+	}
+	if (!rc)
+		rc = hc_admin_walk(node, hc_sync_count_one, &n_left);
+	*n_left_p = n_left;
+	if (rc)
+		return rc;
+	rc = hc_sync_media(node, hc_max_u64(deadline_ns, hc_clock_now_ns() + HC_NS_PER_S));
+	if (rc || !n_left)
+		return rc;
+	return atomic_load(&node->n_dirty) ? -ETIMEDOUT : hc_disk_over(node, 0) ? -ENOSPC : -EIO;
+}
+
+/* --- evict --- */
+
+struct hc_evict_call {
+	struct hc_evict_result *result;
+	bool memory_only;
+};
+
+static void hc_evict_one(struct hc_node *node, const struct hc_key *key, struct hc_evict_call *call)
+{
+	struct hc_shard *shard = hc_node_shard(node, &key->hash);
+	struct hc_after after = {0};
+	struct hc_entry *entry;
+	uint64_t size_bytes = 0;
+	bool kept = false, gone = false;
+
+	hc_shard_lock(shard);
+	entry = hc_shard_find(shard, key);
+	if (entry && (!call->memory_only || entry->slot != HC_ENTRY_NO_SLOT)) {
+		size_bytes = entry->size_bytes;
+		kept = !hc_entry_settled(entry) || entry->pins || entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_UNSEALED);
+		if (call->memory_only)
+			kept |= entry->disk == HC_ENTRY_NO_DISK;
+		gone = !kept;
+		if (gone && call->memory_only) {
+			hc_entry_drop_slot(node, entry, &after);
+			entry->flags &= (uint16_t)~(HC_ENTRY_IN_MEM | HC_ENTRY_CHECKED);
+			hc_entry_push_space(node, entry);
+			hc_count(node, evicted_memory);
+			hc_count_n(node, evicted_memory_bytes, size_bytes);
+		} else if (gone) {
+			hc_entry_remove(node, shard, entry, false, &after);
+		}
+	}
+	hc_shard_unlock(shard);
+	hc_after_run(node, &after);
+	call->result->n_kept += kept;
+	call->result->n_evicted += gone;
+	call->result->bytes_evicted += gone ? size_bytes : 0;
+}
+
+static int hc_key_deeper(const void *a, const void *b)
+{
+	const struct hc_page_info *x = a, *y = b;
+
+	return x->depth > y->depth ? -1 : x->depth < y->depth;
+}
+
+struct hc_collect {
+	struct hc_page_info *pages;
+	size_t n, room;
+	int rc;
+};
+
+static void hc_collect_one(struct hc_node *node, const struct hc_page_info *page, void *arg)
+{
+	struct hc_collect *collect = arg;
+
+	(void)node;
+	if (collect->n == collect->room) {
+		size_t room = collect->room ? 2 * collect->room : HC_ADMIN_BATCH;
+		struct hc_page_info *pages = realloc(collect->pages, room * sizeof(*pages));
+
+		if (!pages) {
+			collect->rc = -ENOMEM;
+			return;
+		}
+		collect->pages = pages;
+		collect->room = room;
+	}
+	collect->pages[collect->n++] = *page;
+}
+
+/* Deepest first, so that at no moment a page lacks its parent. */
+static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool memory_only, uint64_t deadline_ns,
+			  struct hc_evict_result *result_p)
+{
+	struct hc_evict_result result = {0};
+	struct hc_evict_call call = {&result, memory_only};
+	uint64_t n_left;
+	int rc = 0;
+
+	/* What cannot be backed up is kept, and counted. */
+	if (node->store && !node->config.disk_off)
+		rc = memory_only ? hc_node_sync(node, deadline_ns, &n_left) : hc_backup_quiet(node, deadline_ns);
+	if (rc)
+		hc_debug(HC_NODE, "evict: not everything is backed up: %s", strerror(-rc));
+	qsort(collect->pages, collect->n, sizeof(*collect->pages), hc_key_deeper);
+	for (size_t i = 0; i < collect->n; i++)
+		hc_evict_one(node, &collect->pages[i].key, &call);
+	free(collect->pages);
+	*result_p = result;
+	return 0;
+}
+
+/* Waits until no backup is under way, so that pages which are just dirty can go. */
+int hc_backup_quiet(struct hc_node *node, uint64_t deadline_ns)
+{
+	while (atomic_load(&node->n_dirty)) {
+		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
+
+		if (now_ns >= deadline_ns)
+			return -ETIMEDOUT;
+		if (atomic_load(&node->n_dirty))
+			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
+	}
+	return 0;
+}
+
+int hc_node_evict(struct hc_node *node, const struct hc_key *keys, size_t n, bool memory_only, uint64_t deadline_ns,
+		  struct hc_evict_result *result_p)
+{
+	struct hc_collect collect = {0};
+	int rc = 0;
+
+	if (!keys) {
+		rc = hc_admin_walk(node, hc_collect_one, &collect);
+	} else {
+		for (size_t i = 0; i < n; i++) {
+			struct hc_page_info info;
+
+			if (!hc_node_stat(node, &keys[i], false, &info))
+				hc_collect_one(node, &info, &collect);
+		}
+	}
+	if (!rc)
+		rc = collect.rc;
+	if (rc) {
+		free(collect.pages);
+		return rc;
+	}
+	return hc_evict_pages(node, &collect, memory_only, deadline_ns, result_p);
+}
+
+static int hc_collect_dir(struct hc_node *node, uint32_t dir, struct hc_collect *collect, unsigned level)
+{
+	struct hc_dir_item *items;
+	struct hc_dir_info *dirs;
+	size_t n;
+	int rc;
+
+	if (level > 128)
+		return -ELOOP;
+	rc = hc_index_dir_snapshot(node->index, dir, &items, &n);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < n; i++) {
+		struct hc_page_info info;
+
+		if (!hc_node_stat_body(node, items[i].number, items[i].sequence, &info))
+			hc_collect_one(node, &info, collect);
+	}
+	free(items);
+	rc = hc_dir_list(node->registry, dir, &dirs, &n);
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = hc_collect_dir(node, dirs[i].id, collect, level + 1);
+	if (!rc || n)
+		free(dirs);
+	return rc ? rc : collect->rc;
+}
+
+int hc_node_evict_dir(struct hc_node *node, uint32_t dir, bool memory_only, uint64_t deadline_ns,
+		      struct hc_evict_result *result_p)
+{
+	struct hc_collect collect = {0};
+	int rc = hc_collect_dir(node, dir, &collect, 0);
+
+	if (rc) {
+		free(collect.pages);
+		return rc;
+	}
+	return hc_evict_pages(node, &collect, memory_only, deadline_ns, result_p);
+}
+
+/* --- verify and gc --- */
+
+int hc_node_verify(struct hc_node *node, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+		   struct hc_verify_result *result_p)
+{
+	struct hc_verify_result result = {0};
+	struct hc_collect collect = {0};
+	int rc = hc_admin_walk(node, hc_collect_one, &collect);
+
+	if (!rc)
+		rc = collect.rc;
+	for (size_t i = 0; !rc && i < collect.n; i++) {
+		const struct hc_page_info *page = &collect.pages[i];
+		int disk = hc_scrub_page(node, page, hc_clock_now_ns() + HC_VERIFY_NS);
+		int memory = hc_scrub_memory(node, page);
+
+		result.n_checked++;
+		result.bytes_checked += page->size_bytes;
+		if (disk == -EBADMSG || memory == -EBADMSG)
+			result.n_bad++;
+		else if (disk == -EIO || disk == -ENODEV || disk == -ETIMEDOUT)
+			rc = disk;
+		if (progress)
+			progress(arg, i + 1, collect.n);
+	}
+	free(collect.pages);
+	if (!rc)
+		*result_p = result;
+	return rc;
+}
+
+static bool hc_gc_keep(void *arg, uint32_t series, const struct hc_hash *hash, uint64_t sequence)
+{
+	struct hc_node *node = arg;
+	struct hc_key key = {series, *hash};
+	struct hc_shard *shard = hc_node_shard(node, hash);
+	struct hc_entry *entry;
+	bool keep;
+
+	/* What is newer than this walk may be on its way to its row. */
+	if (sequence >= node->gc_sequence)
+		return true;
+	hc_shard_lock(shard);
+	entry = hc_shard_find(shard, &key);
+	keep = entry && entry->sequence == sequence;
+	hc_shard_unlock(shard);
+	return keep;
+}
+
+int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p)
+{
+	uint64_t n_removed = 0, bytes = 0;
+	int rc = 0;
+
+	*n_removed_p = 0;
+	*bytes_p = 0;
+	if (!node->store)
+		return 0;
+	if (atomic_load(&node->rebuilding))
+		return -EAGAIN;
+	pthread_mutex_lock(&node->gc_lock);
+	node->gc_sequence = hc_registry_next_sequence(node->registry);
+	for (uint16_t disk = 0; !rc && disk < hc_node_n_disks(node); disk++) {
+		uint64_t n, b;
+
+		rc = node->store->ops->sweep(node->store, disk, hc_gc_keep, node, true, &n, &b);
+		if (!rc) {
+			n_removed += n;
+			bytes += b;
+		}
+	}
+	pthread_mutex_unlock(&node->gc_lock);
+	*n_removed_p = n_removed;
+	*bytes_p = bytes;
+	return rc;
+}
+
+void hc_node_stats(struct hc_node *node, struct hc_node_stats *stats_p)
+{
+	struct hc_node_stats stats = {0};
+	struct hc_node_limits limits;
+
+#define HC_NODE_COUNTER_COPY(name) stats.name = atomic_load_explicit(&node->count.name, memory_order_relaxed);
+	HC_NODE_COUNTERS(HC_NODE_COUNTER_COPY)
+#undef HC_NODE_COUNTER_COPY
+	hc_node_limits_get(node, &limits);
+	stats.n_pages = hc_index_count(node->index);
+	stats.n_pages_memory = atomic_load(&node->n_memory);
+	stats.n_pages_disk = atomic_load(&node->n_disk);
+	stats.n_dirty = atomic_load(&node->n_dirty);
+	stats.memory_bytes = atomic_load(&node->memory_bytes);
+	stats.disk_used_bytes = atomic_load(&node->disk_bytes);
+	stats.disk_limit_bytes = limits.disk_bytes;
+	stats.dirty_bytes = atomic_load(&node->dirty_bytes);
+	stats.index_bytes = hc_index_bytes(node->index);
+	stats.n_refs = atomic_load(&node->n_refs);
+	stats.rebuilding = atomic_load(&node->rebuilding);
+	hc_pool_stats(node->pool, &stats.pool);
+	if (node->catalog)
+		hc_catalog_stats(node->catalog, &stats.catalog);
+	*stats_p = stats;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Eviction: slots of a class, room on disk, quotas. Victims are the coldest leaves (index/order.h); a page that cannot
+ * go now (held, pinned, dirty, with children) is parked: its record is dropped and it is filed again by the event that
+ * frees it. No I/O here: files are removed by the store's reapers. */
+#include "node/internal.h"
+
+#define HC_EVICTOR_TICK_NS HC_NS_PER_S
+
+static bool hc_victim_free(const struct hc_entry *entry)
+{
+	return hc_entry_settled(entry) && !entry->pins && !(entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_UNSEALED));
+}
+
+/* The entry of a popped record, its shard locked, if the record is true; pushes it again when it is stale. */
+static struct hc_entry *hc_order_take(struct hc_node *node, struct hc_order *order, const struct hc_order_record *record,
+				      uint16_t flag, struct hc_shard **shard_p)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, record->number);
+	struct hc_entry *entry = hc_index_entry(node->index, record->number);
+	struct hc_order_record again = *record;
+
+	hc_shard_lock(shard);
+	if ((uint32_t)entry->sequence == record->tag && entry->flags & HC_ENTRY_NAMED && entry->flags & flag) {
+		again.key = hc_order_key(entry);
+		if (again.key <= record->key) {
+			entry->flags &= (uint16_t)~flag;
+			*shard_p = shard;
+			return entry;
+		}
+		if (hc_order_push(order, &again))
+			entry->flags &= (uint16_t)~flag;
+	}
+	hc_shard_unlock(shard);
+	return NULL;
+}
+
+/* Shard locked. True when the slot is free now. */
+static bool hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+				  struct hc_after *after)
+{
+	uint64_t size_bytes = entry->size_bytes;
+
+	if (entry->slot == HC_ENTRY_NO_SLOT || !hc_victim_free(entry) || entry->n_children_mem)
+		return false;
+	if (entry->disk == HC_ENTRY_NO_DISK) {
+		if (entry->n_children_disk)
+			return false;
+		if (node->limits.backup == HC_BACKUP_EVICT && node->store && !(entry->flags & HC_ENTRY_FORCED)) {
+			hc_backup_force(node, entry);
+			return false;
+		}
+		if (entry->flags & HC_ENTRY_ORPHAN)
+			hc_count(node, evicted_orphans);
+		hc_entry_remove(node, shard, entry, false, after);
+	} else {
+		hc_entry_drop_slot(node, entry, after);
+		hc_entry_push_space(node, entry);
+	}
+	hc_count(node, evicted_memory);
+	hc_count_n(node, evicted_memory_bytes, size_bytes);
+	return true;
+}
+
+uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n)
+{
+	struct hc_order_record record;
+	uint32_t freed = 0;
+
+	for (uint32_t i = 0; i < HC_EVICT_SCAN_MAX && freed < n && hc_order_pop(class->order, &record); i++) {
+		struct hc_after after = {0};
+		struct hc_shard *shard;
+		struct hc_entry *entry = hc_order_take(node, class->order, &record, HC_ENTRY_IN_MEM, &shard);
+
+		if (!entry)
+			continue;
+		if (entry->slot != HC_ENTRY_NO_SLOT && hc_node_slot_class(node, entry->slot) != class)
+			hc_entry_push_mem(node, entry);
+		else if (hc_evict_memory_entry(node, shard, entry, &after))
+			freed++;
+		hc_shard_unlock(shard);
+		hc_after_run(node, &after);
+	}
+	return freed;
+}
+
+bool hc_evict_for(struct hc_node *node, struct hc_class *class, uint32_t n, bool may_recut)
+{
+	if (may_recut && hc_recut(node, class, false))
+		return true;
+	if (hc_evict_class(node, class, n))
+		return true;
+	return may_recut && hc_recut(node, class, true);
+}
+
+bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes)
+{
+	struct hc_order *order = hc_node_space_order(node, space, false);
+	struct hc_order_record record;
+	uint64_t freed_bytes = 0;
+
+	for (uint32_t i = 0; order && i < HC_EVICT_SCAN_MAX && freed_bytes < bytes && hc_order_pop(order, &record); i++) {
+		struct hc_after after = {0};
+		struct hc_shard *shard;
+		struct hc_entry *entry = hc_order_take(node, order, &record, HC_ENTRY_IN_SPACE, &shard);
+
+		if (!entry)
+			continue;
+		if (hc_victim_free(entry) && !entry->n_children_mem && !entry->n_children_disk) {
+			freed_bytes += entry->size_bytes;
+			hc_entry_remove(node, shard, entry, false, &after);
+			hc_count(node, evicted_quota);
+		}
+		hc_shard_unlock(shard);
+		hc_after_run(node, &after);
+	}
+	return freed_bytes;
+}
+
+/* --- disk --- */
+
+/* Bytes that must go so that `more` fit below `ppm` of the limit and above min_free. */
+static uint64_t hc_disk_excess(struct hc_node *node, uint64_t more, uint32_t ppm)
+{
+	struct hc_node_limits limits;
+	uint64_t used = atomic_load(&node->disk_bytes) + more, excess = 0, limit;
+
+	hc_node_limits_get(node, &limits);
+	limit = limits.disk_bytes / 1000000 * ppm + limits.disk_bytes % 1000000 * ppm / 1000000;
+	if (limits.disk_bytes && used > limit)
+		excess = used - limit;
+	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
+		struct hc_store_disk_info info;
+		uint64_t min_free;
+
+		if (hc_node_disk_info(node, disk, &info) || info.out)
+			continue;
+		min_free = hc_max_u64(limits.min_free_bytes, info.total_bytes / 1000000 * limits.min_free_ppm) + more;
+		if (info.free_bytes < min_free)
+			excess = hc_max_u64(excess, min_free - info.free_bytes);
+	}
+	return excess;
+}
+
+bool hc_disk_over(struct hc_node *node, uint64_t more_bytes)
+{
+	return hc_disk_excess(node, more_bytes, 1000000) > 0;
+}
+
+/* The space whose coldest page is coldest of all. */
+static struct hc_order *hc_coldest_space(struct hc_node *node)
+{
+	struct hc_order *best = NULL;
+	uint64_t best_key = 0;
+
+	for (uint32_t space = 0; space < atomic_load(&node->n_spaces); space++) {
+		struct hc_order *order = hc_node_space_order(node, space, false);
+		struct hc_order_record record;
+
+		if (order && hc_order_peek(order, &record) && (!best || record.key < best_key)) {
+			best = order;
+			best_key = record.key;
+		}
+	}
+	return best;
+}
+
+/* Shard locked. Returns the bytes freed on disk. *aside_p: not on disk, to be filed again. */
+static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+				    struct hc_after *after, bool *aside_p)
+{
+	uint64_t size_bytes = entry->size_bytes;
+
+	*aside_p = entry->disk == HC_ENTRY_NO_DISK;
+	if (*aside_p || !hc_entry_settled(entry) || entry->pins || entry->n_children_disk)
+		return 0;
+	if (entry->slot != HC_ENTRY_NO_SLOT) {
+		hc_entry_drop_disk(node, entry, false, after);
+		entry->flags |= HC_ENTRY_SKIPPED;
+		*aside_p = true;
+	} else {
+		if (entry->n_children_mem)
+			return 0;
+		hc_entry_remove(node, shard, entry, false, after);
+	}
+	hc_count(node, evicted_disk);
+	hc_count_n(node, evicted_disk_bytes, size_bytes);
+	return size_bytes;
+}
+
+struct hc_aside {
+	struct hc_order *order;
+	struct hc_order_record record;
+};
+
+static void hc_evict_disk_bytes(struct hc_node *node, uint64_t bytes)
+{
+	struct hc_aside *aside = malloc(HC_EVICT_SCAN_MAX * sizeof(*aside));
+	uint64_t freed = 0;
+	size_t n_aside = 0;
+
+	for (uint32_t i = 0; aside && i < HC_EVICT_SCAN_MAX && freed < bytes; i++) {
+		struct hc_order *order = hc_coldest_space(node);
+		struct hc_order_record record;
+		struct hc_after after = {0};
+		struct hc_shard *shard;
+		struct hc_entry *entry;
+		bool to_file = false;
+
+		if (!order)
+			break;
+		if (!hc_order_pop(order, &record))
+			continue;
+		entry = hc_order_take(node, order, &record, HC_ENTRY_IN_SPACE, &shard);
+		if (!entry)
+			continue;
+		freed += hc_evict_disk_entry(node, shard, entry, &after, &to_file);
+		if (to_file) {
+			/* Filed again behind this pass, or it would come up for ever. */
+			entry->flags |= HC_ENTRY_IN_SPACE;
+			aside[n_aside++] = (struct hc_aside){order, record};
+		}
+		hc_shard_unlock(shard);
+		hc_after_run(node, &after);
+	}
+	for (size_t i = 0; i < n_aside; i++)
+		hc_ignore(hc_order_push(aside[i].order, &aside[i].record));
+	free(aside);
+}
+
+void hc_evict_disk(struct hc_node *node)
+{
+	struct hc_node_limits limits;
+	uint64_t bytes;
+
+	if (!node->store)
+		return;
+	hc_node_limits_get(node, &limits);
+	bytes = hc_disk_excess(node, 0, limits.high_ppm);
+	if (bytes)
+		bytes = hc_disk_excess(node, 0, limits.low_ppm);
+	if (hc_index_bytes(node->index) > node->config.index_bytes && hc_index_count(node->index))
+		bytes = hc_max_u64(bytes, atomic_load(&node->disk_bytes) / 16);
+	if (bytes)
+		hc_evict_disk_bytes(node, bytes);
+	/* Exactly full counts too: the next page must find room. */
+	else if (hc_disk_over(node, node->config.max_page_bytes))
+		hc_evict_disk_bytes(node, hc_disk_excess(node, node->config.max_page_bytes, 1000000));
+}
+
+/* --- the evictor --- */
+
+static void hc_evict_watermark(struct hc_node *node)
+{
+	struct hc_node_limits limits;
+	struct hc_pool_stats stats;
+	uint64_t low;
+
+	hc_node_limits_get(node, &limits);
+	hc_pool_stats(node->pool, &stats);
+	if (stats.used_bytes <= stats.size_bytes / 1000000 * limits.high_ppm)
+		return;
+	low = stats.size_bytes / 1000000 * limits.low_ppm;
+	while (stats.used_bytes > low) {
+		struct hc_class *best = NULL;
+		uint64_t best_key = 0;
+
+		for (unsigned i = 0; i < atomic_load(&node->n_classes); i++) {
+			struct hc_order_record record;
+
+			if (hc_order_peek(node->classes[i]->order, &record) && (!best || record.key < best_key)) {
+				best = node->classes[i];
+				best_key = record.key;
+			}
+		}
+		if (!best || !hc_evict_class(node, best, 1))
+			return;
+		hc_pool_stats(node->pool, &stats);
+	}
+}
+
+static void hc_evict_quotas(struct hc_node *node)
+{
+	struct hc_space_info *list;
+	size_t n;
+
+	if (hc_space_list(node->registry, &list, &n))
+		return;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t used = hc_space_used(node->registry, list[i].id);
+
+		if (list[i].quota_bytes && used > list[i].quota_bytes)
+			hc_evict_space(node, list[i].id, used - list[i].quota_bytes);
+	}
+	free(list);
+}
+
+/* Classes that were short since the last round get a segment of a colder class. */
+static void hc_evict_classes(struct hc_node *node, uint64_t *seen)
+{
+	for (unsigned i = 0; i < atomic_load(&node->n_classes); i++) {
+		struct hc_class *class = node->classes[i];
+		uint64_t n_short = atomic_load(&class->n_short);
+
+		if (n_short == seen[i])
+			continue;
+		seen[i] = n_short;
+		if (!hc_recut(node, class, !hc_order_count(class->order)))
+			hc_evict_class(node, class, 1);
+	}
+}
+
+static void hc_stamps_check(struct hc_node *node)
+{
+	uint32_t by = UINT32_C(1) << 31;
+
+	if (hc_index_stamp(node->index) < UINT32_MAX - (UINT32_C(1) << 20))
+		return;
+	hc_index_rebase(node->index, by);
+	for (unsigned i = 0; i < atomic_load(&node->n_classes); i++)
+		hc_order_rebase(node->classes[i]->order, by);
+	for (uint32_t space = 0; space < atomic_load(&node->n_spaces); space++) {
+		struct hc_order *order = hc_node_space_order(node, space, false);
+
+		if (order)
+			hc_order_rebase(order, by);
+	}
+	hc_walks_rebase(node->walks, by);
+}
+
+static void *hc_evict_main(void *arg)
+{
+	struct hc_node *node = arg;
+	uint64_t seen[HC_CLASSES_MAX] = {0};
+
+	while (!atomic_load(&node->stop)) {
+		uint64_t rung = hc_wait_seen(&node->evict_bell);
+
+		hc_evict_classes(node, seen);
+		hc_evict_watermark(node);
+		hc_evict_quotas(node);
+		hc_evict_disk(node);
+		hc_stamps_check(node);
+		if (!atomic_load(&node->stop))
+			hc_wait_for(&node->evict_bell, rung, hc_clock_now_ns() + HC_EVICTOR_TICK_NS);
+	}
+	return NULL;
+}
+
+int hc_evict_start(struct hc_node *node)
+{
+	int rc = pthread_create(&node->thread_evict, NULL, hc_evict_main, node);
+
+	node->has_evict = !rc;
+	return -rc;
+}
+
+void hc_evict_stop(struct hc_node *node)
+{
+	if (!node->has_evict)
+		return;
+	hc_wait_wake(&node->evict_bell);
+	pthread_join(node->thread_evict, NULL);
+	node->has_evict = false;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Acquire: the leading pages of a list, resident and verified by a deadline. Pages on disk only are promoted: a slot is
+ * reserved, the store fills it (LOADING), the progress thread makes it valid. A promotion that misses its caller's
+ * deadline goes on and serves the next one. */
+#include "model/checksum.h"
+#include "node/internal.h"
+
+static struct hc_wait *hc_load_wait(struct hc_node *node, uint32_t number)
+{
+	return &node->loads[number % HC_WAIT_BUCKETS];
+}
+
+static void hc_load_good(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after)
+{
+	struct hc_slot_page page;
+
+	atomic_fetch_add(&node->n_memory, 1);
+	atomic_fetch_add(&node->memory_bytes, entry->size_bytes);
+	entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_LOADING) | HC_ENTRY_CHECKED);
+	if (entry->flags & HC_ENTRY_NAMED) {
+		hc_entry_slot_page(node, entry, &page);
+		hc_pool_publish(node->pool, entry->slot, &page);
+	}
+	hc_count(node, promoted);
+	hc_count_n(node, promoted_bytes, entry->size_bytes);
+	if (hc_entry_settled(entry))
+		hc_entry_settle(node, shard, entry, after);
+	else
+		hc_entry_push_mem(node, entry);
+}
+
+static void hc_load_bad(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, int rc,
+			struct hc_after *after)
+{
+	bool bytes_bad = rc == -EBADMSG;
+
+	hc_count(node, promote_failed);
+	hc_entry_drop_slot(node, entry, after);
+	if (bytes_bad)
+		hc_count(node, bad_checksum);
+	if (rc == -ENOENT && entry->flags & HC_ENTRY_NAMED)
+		hc_count(node, bad_missing);
+	if ((bytes_bad || rc == -ENOENT) && entry->flags & HC_ENTRY_NAMED) {
+		if (bytes_bad)
+			hc_count(node, quarantined);
+		hc_entry_remove(node, shard, entry, bytes_bad, after);
+		return;
+	}
+	hc_entry_settle(node, shard, entry, after);
+}
+
+void hc_promote_done(struct hc_node *node, struct hc_io *io)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, io->number);
+	struct hc_entry *entry = hc_index_entry(node->index, io->number);
+	struct hc_after after = {0};
+	int rc = io->request.result;
+	char text[HC_HASH_TEXT];
+
+	/* Counted before the child is resident; the entry cannot go while it is LOADING. */
+	if (!rc)
+		rc = hc_family_add(node, io->request.page.series, &io->request.page.parent, 1, 0);
+	if (rc == -EBADMSG) {
+		hc_hash_format(&io->request.page.hash, text);
+		hc_warn(HC_NODE, "page %u-%s is damaged on disk: a miss, the file is quarantined",
+			io->request.page.series, text);
+	}
+	hc_shard_lock(shard);
+	hc_assert(entry->sequence == io->sequence && entry->flags & HC_ENTRY_LOADING);
+	if (!rc)
+		hc_load_good(node, shard, entry, &after);
+	else
+		hc_load_bad(node, shard, entry, rc, &after);
+	hc_shard_unlock(shard);
+	hc_after_run(node, &after);
+	hc_wait_wake(hc_load_wait(node, io->number));
+	free(io);
+}
+
+/* Attaches a slot to a page that is on disk only and prepares its load. The slot is given back when the page got another
+ * one meanwhile. */
+static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *ref, hc_slot_id slot)
+{
+	struct hc_io *io = hc_io_create(node, HC_STORE_GET, hc_promote_done);
+	struct hc_shard *shard = hc_index_entry_shard(node->index, ref->entry);
+	struct hc_entry *entry = hc_index_entry(node->index, ref->entry);
+	bool attached = false;
+
+	hc_shard_lock(shard);
+	if (io && entry->slot == HC_ENTRY_NO_SLOT && entry->disk != HC_ENTRY_NO_DISK) {
+		entry->slot = slot;
+		entry->flags |= HC_ENTRY_LOADING;
+		node->slot_entry[slot] = entry->number;
+		io->number = entry->number;
+		io->sequence = entry->sequence;
+		io->slot = slot;
+		io->request.disk = entry->disk;
+		io->request.flags = HC_STORE_URGENT | (node->config.no_verify ? HC_STORE_NO_VERIFY : 0);
+		hc_entry_store_page(entry, &io->request.page);
+		attached = true;
+	}
+	hc_shard_unlock(shard);
+	if (attached) {
+		io->request.data = hc_pool_data(node->pool, slot);
+		return io;
+	}
+	hc_pool_free(node->pool, slot);
+	free(io);
+	return NULL;
+}
+
+/* Loads those of refs[0..n) that lie on disk only. Stops where no slot can be had. */
+static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uint64_t deadline_ns)
+{
+	struct hc_run runs[HC_LOAD_RUNS];
+	struct hc_io *ios[HC_LOAD_RUNS];
+	size_t i = 0;
+
+	while (i < n) {
+		uint32_t n_runs, got, k = 0, n_ios = 0, want = 0;
+		uint64_t size_bytes = refs[i].size_bytes;
+		struct hc_domain domain;
+		size_t first = i;
+
+		if (refs[i].slot != HC_SLOT_NONE) {
+			i++;
+			continue;
+		}
+		while (i < n && want < HC_LOAD_RUNS && refs[i].slot == HC_SLOT_NONE && refs[i].size_bytes == size_bytes) {
+			want++;
+			i++;
+		}
+		hc_node_space_domain(node, hc_series_space(node->registry, refs[first].series), &domain);
+		got = hc_slots_get(node, &domain, size_bytes, -1, HC_SLOT_LOADING, want, deadline_ns, runs, HC_LOAD_RUNS,
+				   &n_runs);
+		for (uint32_t r = 0; r < n_runs; r++) {
+			for (uint32_t s = 0; s < runs[r].n; s++, k++) {
+				ios[n_ios] = hc_load_attach(node, &refs[first + k],
+							    hc_pool_slot(node->pool, runs[r].segment, runs[r].first + s));
+				n_ios += ios[n_ios] ? 1 : 0;
+			}
+		}
+		hc_io_submit(node, ios, n_ios, deadline_ns);
+		if (got < want)
+			return;
+	}
+}
+
+static uint32_t hc_acquire_stamp(struct hc_node *node, const struct hc_acquire *how, const struct hc_entry *entry,
+				 uint32_t batch_stamp, uint32_t *position_p)
+{
+	struct hc_walk_step step;
+
+	if (!how->opener)
+		return batch_stamp;
+	hc_walk_next(node->walks, HC_WALK_OPEN, how->opener, how->tree, &entry->hash, entry->stamp, hc_clock_now_ns(),
+		     hc_stamp_call, node, &step);
+	*position_p = step.position;
+	return step.stamp;
+}
+
+/* Takes a ref on each leading page that exists on any tier. */
+static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how, const struct hc_hash *hashes, size_t n,
+			      struct hc_ref *refs)
+{
+	uint64_t expire_before_ns = hc_node_expire_before(node, how->series);
+	uint32_t stamp = how->opener ? 0 : hc_index_stamp(node->index);
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		struct hc_key key = {how->series, hashes[i]};
+		struct hc_shard *shard = hc_node_shard(node, &key.hash);
+		struct hc_entry *entry;
+		uint32_t position = (uint32_t)i;
+
+		hc_shard_lock(shard);
+		entry = hc_shard_find(shard, &key);
+		if (!entry || entry->mtime_ns < expire_before_ns) {
+			hc_shard_unlock(shard);
+			break;
+		}
+		entry->stamp = hc_acquire_stamp(node, how, entry, stamp, &position);
+		if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
+			entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
+		entry->hits++;
+		entry->refs++;
+		refs[i] = (struct hc_ref){
+			.entry = entry->number,
+			.slot = entry->slot, /* also when LOADING: waited for below */
+			.size_bytes = entry->size_bytes,
+			.sequence = entry->sequence,
+			.series = entry->series,
+		};
+		hc_shard_unlock(shard);
+		if (refs[i].slot == HC_SLOT_NONE)
+			hc_count(node, hits_disk);
+		else
+			hc_count(node, hits_memory);
+	}
+	atomic_fetch_add_explicit(&node->n_refs, i, memory_order_relaxed);
+	return i;
+}
+
+/* A slot that an earlier run left, checked at its first use. False: damaged, and no longer there. */
+static bool hc_acquire_verify(struct hc_node *node, struct hc_ref *ref, uint64_t checksum)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, ref->entry);
+	struct hc_entry *entry = hc_index_entry(node->index, ref->entry);
+	bool good = hc_checksum(ref->data, ref->size_bytes) == checksum;
+	struct hc_after after = {0};
+
+	hc_shard_lock(shard);
+	if (good) {
+		entry->flags &= (uint16_t)~HC_ENTRY_UNVERIFIED;
+	} else if (entry->flags & HC_ENTRY_NAMED) {
+		hc_count(node, bad_adopted);
+		hc_entry_remove(node, shard, entry, false, &after);
+	}
+	hc_shard_unlock(shard);
+	hc_after_run(node, &after);
+	return good;
+}
+
+/* Waits for one page to be resident. */
+static bool hc_acquire_wait(struct hc_node *node, struct hc_ref *ref, uint64_t deadline_ns)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, ref->entry);
+	struct hc_entry *entry = hc_index_entry(node->index, ref->entry);
+	struct hc_wait *wait = hc_load_wait(node, ref->entry);
+
+	for (;;) {
+		uint64_t seen = hc_wait_seen(wait), checksum;
+		bool loading, unverified;
+
+		hc_shard_lock(shard);
+		loading = entry->flags & HC_ENTRY_LOADING;
+		unverified = entry->flags & HC_ENTRY_UNVERIFIED;
+		checksum = entry->checksum;
+		ref->slot = entry->slot;
+		hc_shard_unlock(shard);
+		if (ref->slot == HC_SLOT_NONE)
+			return false;
+		if (!loading) {
+			ref->data = hc_pool_data(node->pool, ref->slot);
+			return !unverified || node->config.no_verify || hc_acquire_verify(node, ref, checksum);
+		}
+		if (!hc_wait_for(wait, seen, deadline_ns) && hc_clock_now_ns() >= deadline_ns) {
+			hc_count(node, misses_deadline);
+			return false;
+		}
+	}
+}
+
+/* backup=reuse: the second use of a page that was not backed up asks for it. */
+static void hc_acquire_reuse(struct hc_node *node, const struct hc_ref *refs, size_t n)
+{
+	struct hc_node_limits limits;
+
+	hc_node_limits_get(node, &limits);
+	if (limits.backup != HC_BACKUP_REUSE)
+		return;
+	for (size_t i = 0; i < n; i++)
+		hc_backup_reuse(node, refs[i].entry);
+}
+
+int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how, const struct hc_hash *hashes, size_t n,
+		    struct hc_ref *refs, size_t *n_p)
+{
+	size_t found = hc_acquire_find(node, how, hashes, n, refs), got = 0;
+	bool to_load = false;
+
+	hc_count(node, acquires);
+	for (size_t i = 0; i < found && !to_load; i++)
+		to_load = refs[i].slot == HC_SLOT_NONE;
+	if (to_load)
+		hc_load_all(node, refs, found, how->deadline_ns);
+	while (got < found && hc_acquire_wait(node, &refs[got], how->deadline_ns))
+		got++;
+	if (got < found)
+		hc_node_release(node, refs + got, found - got);
+	hc_acquire_reuse(node, refs, got);
+	if (got < n)
+		hc_count(node, misses);
+	*n_p = got;
+	return n && !got ? -ENOENT : 0;
+}
