@@ -304,8 +304,7 @@ static void hc_evict_classes(struct hc_node *node, uint64_t *seen)
 		if (n_short == seen[i])
 			continue;
 		seen[i] = n_short;
-		if (!hc_recut(node, class, !hc_order_count(class->order)))
-			hc_evict_class(node, class, 1);
+		hc_recut(node, class, !hc_order_count(class->order));
 	}
 }
 

@@ -58,7 +58,7 @@ struct hc_class {
 	uint64_t slot_bytes;
 	struct hc_order *order;
 	_Atomic uint64_t n_short;    /* times a reserve found no slot; the evictor looks at it */
-	_Atomic uint64_t compared_ns; /* when it was last compared with colder classes */
+	_Atomic uint64_t compared_ns; /* when a look at the other classes last found none colder */
 };
 
 /* Children that were counted while their parent has no entry: guarded by the parent's shard lock. */

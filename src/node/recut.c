@@ -165,12 +165,12 @@ bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer)
 
 	if (!even_if_warmer && !node->config.no_evictor && now_ns - atomic_load(&class->compared_ns) < HC_RECUT_COMPARE_NS)
 		return false;
-	atomic_store(&class->compared_ns, now_ns);
 	pthread_mutex_lock(&node->recut_lock);
 	if (!hc_recut_pick(node, class, &segment, &stamp) ||
 	    (!even_if_warmer && stamp >= hc_class_coldest(node, class))) {
 		node->recut_failed = UINT32_MAX;
 		pthread_mutex_unlock(&node->recut_lock);
+		atomic_store(&class->compared_ns, now_ns);
 		return false;
 	}
 	victim = hc_node_slot_class(node, hc_pool_slot(node->pool, segment, 0));

@@ -144,7 +144,6 @@ static void *hc_io_progress(void *arg)
 	};
 
 	while (!atomic_load(&node->stop_progress)) {
-		uint64_t count;
 		bool waiting;
 
 		pthread_mutex_lock(&node->backup_lock);
@@ -153,8 +152,6 @@ static void *hc_io_progress(void *arg)
 		if (poll(fds, 2, waiting ? HC_IO_WAITING_MS : -1) < 0 && errno != EINTR)
 			hc_warn(HC_NODE, "poll of store completions failed: %m");
 		hc_backup_retry_waiting(node);
-		if (fds[0].revents && read(fds[0].fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-			hc_warn(HC_NODE, "read of the store's eventfd failed: %m");
 		while (hc_io_reap(node) == HC_REAP_BATCH)
 			;
 	}
