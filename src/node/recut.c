@@ -116,22 +116,31 @@ static bool hc_page_move(struct hc_node *node, hc_slot_id from, hc_slot_id to)
 	return moved;
 }
 
-/* One slot of the drained segment's class elsewhere, after evicting its coldest leaf if need be. */
+/* One slot of the drained segment's class elsewhere. */
 static hc_slot_id hc_recut_room(struct hc_node *node, struct hc_class *victim)
 {
 	struct hc_run run;
-	uint32_t n_runs, n;
+	uint32_t n_runs = 0, n = 0;
+	int rc = hc_pool_reserve(node->pool, &victim->domain, victim->slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1, &n_runs,
+				 &n);
 
-	for (int i = 0; i < 2; i++) {
-		int rc = hc_pool_reserve(node->pool, &victim->domain, victim->slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1,
-					 &n_runs, &n);
+	return rc || !n ? HC_SLOT_NONE : hc_pool_slot(node->pool, run.segment, run.first);
+}
 
-		if (!rc)
-			return hc_pool_slot(node->pool, run.segment, run.first);
+/* Frees one slot: its page moves where there is room, else colder leaves go until it went itself or made room. */
+static void hc_recut_slot(struct hc_node *node, hc_slot_id from, struct hc_class *victim)
+{
+	while (hc_pool_state(node->pool, from) != HC_SLOT_FREE) {
+		hc_slot_id to = hc_recut_room(node, victim);
+
+		if (to != HC_SLOT_NONE) {
+			if (!hc_page_move(node, from, to))
+				hc_pool_free(node->pool, to);
+			return;
+		}
 		if (!hc_evict_class(node, victim, 1))
-			break;
+			return;
 	}
-	return HC_SLOT_NONE;
 }
 
 /* Empties a draining segment as far as possible. True when it was given up by its class. */
@@ -141,16 +150,7 @@ static bool hc_recut_empty(struct hc_node *node, uint32_t segment, struct hc_cla
 
 	hc_pool_segment_info(node->pool, segment, &info);
 	for (uint32_t i = 0; info.cut && info.draining && i < info.n_slots; i++) {
-		hc_slot_id from = hc_pool_slot(node->pool, segment, i), to;
-
-		if (hc_pool_state(node->pool, from) == HC_SLOT_FREE)
-			continue;
-		to = hc_recut_room(node, victim);
-		/* Evicting for room may have freed the very slot. */
-		if (hc_pool_state(node->pool, from) != HC_SLOT_FREE && to != HC_SLOT_NONE && hc_page_move(node, from, to))
-			to = HC_SLOT_NONE;
-		if (to != HC_SLOT_NONE)
-			hc_pool_free(node->pool, to);
+		hc_recut_slot(node, hc_pool_slot(node->pool, segment, i), victim);
 		hc_pool_segment_info(node->pool, segment, &info);
 	}
 	return !info.cut || !info.draining;
