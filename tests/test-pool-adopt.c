@@ -112,9 +112,11 @@ static hc_slot_id put(struct hc_pool *pool, const struct hc_domain *domain, uint
 		return HC_SLOT_NONE;
 	slot = hc_pool_slot(pool, run.segment, run.first);
 	data = hc_pool_data(pool, slot);
-	for (uint64_t i = 0; i < page.size_bytes; i += 8)
-		memcpy(data + i, &(uint64_t){sequence * 0x9e3779b97f4a7c15u + i},
-		       (size_t)hc_min_u64(8, page.size_bytes - i));
+	for (uint64_t i = 0; i < page.size_bytes; i += 8) {
+		uint64_t word = sequence * 0x9e3779b97f4a7c15u + i;
+
+		memcpy(data + i, &word, (size_t)hc_min_u64(8, page.size_bytes - i));
+	}
 	page.checksum = hc_checksum(data, page.size_bytes);
 	memset(page.hash.bytes, (int)sequence, sizeof(page.hash.bytes));
 	memset(page.parent.bytes, (int)sequence + 1, sizeof(page.parent.bytes));
@@ -326,6 +328,32 @@ static void test_resize(void **state)
 	hc_pool_close(pool, true);
 	pool = open_again(&seen);
 	assert_int_equal(seen.n, 96);
+	hc_pool_close(pool, false);
+}
+
+/* Goal: a segment size that is rounded is the same at the next start. */
+static void test_odd_segment_size(void **state)
+{
+	struct hc_pool_config config = config_of(test_dir);
+	struct hc_pool_stats stats;
+	struct hc_pool *pool;
+
+	config.segment_bytes = SEGMENT_BYTES - 5000;
+	assert_int_equal(hc_pool_open(&config, &pool), 0);
+	populate_whole(pool);
+	hc_pool_close(pool, true);
+	assert_int_equal(hc_pool_open(&config, &pool), 0);
+	hc_pool_stats(pool, &stats);
+	assert_int_equal(stats.segment_bytes, SEGMENT_BYTES);
+	assert_int_equal(stats.adopted_bytes, N_SEGMENTS * SEGMENT_BYTES);
+	hc_pool_close(pool, true);
+	/* Larger pages than a segment holds: a new pool. */
+	config.segment_bytes = 0;
+	config.slot_bytes_max = 2 * SEGMENT_BYTES;
+	assert_int_equal(hc_pool_open(&config, &pool), 0);
+	hc_pool_stats(pool, &stats);
+	assert_int_equal(stats.segment_bytes, 2 * SEGMENT_BYTES);
+	assert_int_equal(stats.adopted_bytes, 0);
 	hc_pool_close(pool, false);
 }
 
@@ -638,6 +666,7 @@ static const struct CMUnitTest tests[] = {
 	adopt_test(test_late_checksum),
 	adopt_test(test_keep_and_remove),
 	adopt_test(test_resize),
+	adopt_test(test_odd_segment_size),
 	adopt_test(test_lost_segment),
 	adopt_test(test_damaged_rows),
 	adopt_test(test_unreadable_table),

@@ -42,22 +42,22 @@ static int hc_adopt_refuse(const struct hc_pool_config *config, int rc)
 }
 
 /* Why the pool behind a good header is not to be taken over; NULL: it is. */
-static const char *hc_adopt_objection(const struct hc_pool_config *config,
+static const char *hc_adopt_objection(const struct hc_pool_config *config, uint64_t segment_bytes,
 				      const struct hc_table_header *h, const uint8_t boot_id[16])
 {
 	if (!config->adopt)
 		return "it is not to be adopted";
 	if (memcmp(h->boot_id, boot_id, sizeof(h->boot_id)))
 		return "it is of an earlier boot";
-	if (config->segment_bytes && config->segment_bytes != h->segment_bytes)
+	if (config->segment_bytes && segment_bytes != h->segment_bytes)
 		return "its segments are of another size";
 	if (h->segment_bytes < config->slot_bytes_max)
 		return "its segments are too small for max_page_bytes";
 	return NULL;
 }
 
-int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_fd,
-		  const uint8_t boot_id[16], struct hc_found_table *found_p)
+int hc_adopt_look(const struct hc_pool_config *config, uint64_t segment_bytes, int dirfd,
+		  int segments_fd, const uint8_t boot_id[16], struct hc_found_table *found_p)
 {
 	struct hc_table_header h = {0};
 	const char *objection;
@@ -91,7 +91,7 @@ int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_f
 			 config->dir);
 		return -EBUSY;
 	}
-	objection = hc_adopt_objection(config, &h, boot_id);
+	objection = hc_adopt_objection(config, segment_bytes, &h, boot_id);
 	if (objection) {
 		hc_info("pool", "the pool in %s is dropped: %s", config->dir, objection);
 		return hc_pool_remove(config->dir, dirfd, segments_fd);

@@ -128,10 +128,13 @@ struct hc_found_table {
 	uint32_t n_segments;
 	uint64_t segment_bytes;
 };
-/* Looks at the slot table in the directory. Removes a pool that is not to be adopted (config->adopt
- * and discard, an earlier boot, another shape) and what is left of one. Errors as hc_pool_open. */
-int hc_adopt_look(const struct hc_pool_config *config, int dirfd, int segments_fd,
-		  const uint8_t boot_id[16], struct hc_found_table *found_p) HC_MUST_CHECK;
+/* Looks at the slot table in the directory. segment_bytes: what a new pool would have; an old one
+ * need have it only if the config asks for a size. Removes a pool that is not to be adopted
+ * (config->adopt and discard, an earlier boot, another shape) and what is left of one. Errors as
+ * hc_pool_open. */
+int hc_adopt_look(const struct hc_pool_config *config, uint64_t segment_bytes, int dirfd,
+		  int segments_fd, const uint8_t boot_id[16],
+		  struct hc_found_table *found_p) HC_MUST_CHECK;
 /* Fits the found table's file to a new number of segments. */
 int hc_adopt_resize(int table_fd, int segments_fd, const struct hc_pool_config *config,
 		    const uint8_t boot_id[16], const struct hc_found_table *found,

@@ -544,17 +544,43 @@ static int hc_memory_limit(uint64_t *available_bytes_p, uint64_t *room_bytes_p)
 	return 0;
 }
 
-int hc_pool_default_size(uint64_t *size_bytes_p)
+static int hc_default_size(uint64_t held_bytes, uint64_t *size_bytes_p)
 {
 	uint64_t available_bytes, room_bytes, size_bytes;
 	int rc = hc_memory_limit(&available_bytes, &room_bytes);
 
 	if (rc)
 		return rc;
-	size_bytes = hc_min_u64(available_bytes, room_bytes) / 100 * HC_DEFAULT_PERCENT;
+	size_bytes = hc_min_u64(available_bytes, room_bytes);
+	size_bytes = (size_bytes + held_bytes) / 100 * HC_DEFAULT_PERCENT;
 	size_bytes = hc_min_u64(size_bytes, HC_DEFAULT_MOST);
 	size_bytes -= size_bytes % HC_SEGMENT_ALIGN;
 	*size_bytes_p = hc_max_u64(size_bytes, HC_SEGMENT_ALIGN);
+	return 0;
+}
+
+int hc_pool_default_size(uint64_t *size_bytes_p)
+{
+	return hc_default_size(0, size_bytes_p);
+}
+
+int hc_pool_default_size_for(const uint8_t uuid[16], const char *pool_path, uint64_t *size_bytes_p)
+{
+	uint64_t held_bytes = pool_path ? hc_pool_place_held_bytes(pool_path) : 0, size_bytes;
+	char text[37], dir[PATH_MAX];
+	int rc;
+
+	hc_uuid_format(uuid, text);
+	if (snprintf(dir, sizeof(dir), "%s/%s", hc_roots.run, text) < PATH_MAX)
+		held_bytes += hc_pool_place_held_bytes(dir);
+	if (snprintf(dir, sizeof(dir), "%s/hicachefs-%s", hc_roots.shm, text) < PATH_MAX)
+		held_bytes += hc_pool_place_held_bytes(dir);
+	rc = hc_default_size(held_bytes, &size_bytes);
+	if (rc)
+		return rc;
+	if (held_bytes / 4 * 3 < size_bytes && size_bytes < held_bytes / 4 * 5)
+		size_bytes = held_bytes - held_bytes % HC_SEGMENT_ALIGN;
+	*size_bytes_p = size_bytes;
 	return 0;
 }
 

@@ -25,6 +25,11 @@ int hc_pool_place_make(const uint8_t uuid[16], const char *cachedir, const char 
 
 /* Default size: 10 % of available memory, at most 64 GiB, whole 2 MiB. */
 int hc_pool_default_size(uint64_t *size_bytes_p) HC_MUST_CHECK;
+/* The default for a cache that may have left a pool: what that pool holds counts as available, and
+ * a difference of less than a quarter keeps its size, so that a restart on a busier or calmer
+ * machine drops nothing. */
+int hc_pool_default_size_for(const uint8_t uuid[16], const char *pool_path,
+			     uint64_t *size_bytes_p) HC_MUST_CHECK;
 /* Checks size - held (bytes that an adopted pool already holds) against min(cgroup room, available
  * memory) minus a reserve (the smaller of 1 GiB and 10 %), hugetlb against free huge pages. -ENOMEM
  * with a message that names the figures and pool_size. */

@@ -275,20 +275,21 @@ static int hc_pool_memory_reserve(struct hc_pool *pool, const struct hc_numa *nu
 static int hc_pool_setup(struct hc_pool *pool, const struct hc_pool_config *config)
 {
 	struct hc_found_table found = {0};
+	uint64_t segment_bytes;
 	uint8_t boot_id[16];
-	int rc;
+	int rc = 0;
 
 	hc_boot_id(boot_id);
-	if (config->dir) {
+	if (config->dir)
 		rc = hc_pool_dir_open(pool, config);
-		if (!rc)
-			rc = hc_adopt_look(config, pool->dirfd, pool->segments_fd, boot_id, &found);
-		if (rc)
-			return rc;
-	}
-	rc = hc_pool_shape(pool, config,
-			   found.found ? found.segment_bytes
-				       : hc_segment_bytes_choose(config, pool->segments_fd));
+	if (rc)
+		return rc;
+	segment_bytes = hc_segment_bytes_choose(config, pool->segments_fd);
+	if (config->dir)
+		rc = hc_adopt_look(config, segment_bytes, pool->dirfd, pool->segments_fd, boot_id,
+				   &found);
+	if (!rc)
+		rc = hc_pool_shape(pool, config, found.found ? found.segment_bytes : segment_bytes);
 	if (!rc)
 		rc = hc_pool_memory_reserve(pool, &config->numa);
 	if (!rc)
