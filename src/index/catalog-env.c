@@ -43,6 +43,9 @@ struct hc_env {
 	uint64_t file_bytes; /* the file never shrinks by itself */
 	uint8_t uuid[16];
 	uint32_t mdb_flags;
+	/* Of the reader at work: an abandoned one stays with its environment. */
+	MDB_txn *read_txn;
+	MDB_cursor *read_cursor;
 	bool abandoned;
 	char path[PATH_MAX];
 	struct hc_env *next;
@@ -174,15 +177,14 @@ static int hc_meta_put(MDB_txn *txn, MDB_dbi dbi, uint64_t key, const void *valu
 
 static int hc_env_find_last(struct hc_env *env, MDB_txn *txn, enum hc_table table)
 {
-	MDB_cursor *cursor;
 	MDB_val k, v;
 	uint64_t key_be;
-	int rc = mdb_cursor_open(txn, env->dbis[table], &cursor);
+	int rc = mdb_cursor_open(txn, env->dbis[table], &env->read_cursor);
 
 	if (rc)
 		return rc;
-	rc = mdb_cursor_get(cursor, &k, &v, MDB_LAST);
-	mdb_cursor_close(cursor);
+	rc = mdb_cursor_get(env->read_cursor, &k, &v, MDB_LAST);
+	mdb_cursor_close(env->read_cursor);
 	env->has_last[table] = !rc;
 	if (rc)
 		return rc == MDB_NOTFOUND ? 0 : rc;
@@ -257,17 +259,16 @@ static int hc_env_write_meta(struct hc_env *env, MDB_txn *txn)
 static int hc_env_read_meta_call(void *arg)
 {
 	struct hc_env *env = arg;
-	MDB_txn *txn;
-	int rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &txn);
+	int rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &env->read_txn);
 
 	if (rc)
 		return hc_env_errno(rc);
-	rc = hc_env_read_meta(env, txn);
+	rc = hc_env_read_meta(env, env->read_txn);
 	/* Committed, so that the handles stay. */
 	if (rc)
-		mdb_txn_abort(txn);
+		mdb_txn_abort(env->read_txn);
 	else
-		rc = mdb_txn_commit(txn);
+		rc = mdb_txn_commit(env->read_txn);
 	return hc_env_errno(rc);
 }
 
@@ -621,18 +622,17 @@ static int hc_load_copy(struct hc_env_load *l, MDB_cursor *cursor)
 static int hc_load_call(void *arg)
 {
 	struct hc_env_load *l = arg;
-	MDB_cursor *cursor;
-	MDB_txn *txn;
-	int rc = mdb_txn_begin(l->env->mdb, NULL, MDB_RDONLY, &txn);
+	struct hc_env *env = l->env;
+	int rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &env->read_txn);
 
 	if (rc)
 		return hc_env_errno(rc);
-	rc = mdb_cursor_open(txn, l->env->dbis[l->table], &cursor);
+	rc = mdb_cursor_open(env->read_txn, env->dbis[l->table], &env->read_cursor);
 	if (!rc) {
-		rc = hc_load_copy(l, cursor);
-		mdb_cursor_close(cursor);
+		rc = hc_load_copy(l, env->read_cursor);
+		mdb_cursor_close(env->read_cursor);
 	}
-	mdb_txn_abort(txn);
+	mdb_txn_abort(env->read_txn);
 	return rc == MDB_NOTFOUND ? -EBADMSG : hc_env_errno(rc);
 }
 
