@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The catalog and its row codecs. Goal: what was promised survives kill -9, a damaged or vanished file is noticed and
- * replaced, a full disk is an error and not an end, and no row is read that was not written. Method: real files in a
+/* The catalog. Goal: what was promised survives kill -9, a damaged or vanished file is noticed and replaced, a full disk
+ * is an error and not an end. Method: real files in a
  * temporary directory, forked children that die at crash points, files damaged behind the catalog's back. */
 #include "hctest.h"
 

@@ -6,8 +6,9 @@
  *
  *   table of a shard: buckets of one cache line
  *     | 10 tags of 16 bits (0: empty) | overflow | - | 10 entry numbers |
- *   overflow counts the entries that wanted this bucket or passed it because it was full: a look-up goes on to the next
- *   bucket only where it is not 0, and removal leaves no tombstones.
+ *   a key's way: its own bucket, the other of the pair of lines, then buckets all over the table, at last one by one
+ *   overflow counts the entries that passed the bucket on their way because it was full: a look-up goes on only where it
+ *   is not 0, and removal leaves no tombstones.
  *
  * The place in the table comes from the key by multiplications with secret numbers: who chooses names cannot choose
  * places. */
@@ -33,6 +34,8 @@
 #define HC_BUCKET_SLOTS	  10
 #define HC_BUCKETS_MIN	  4
 #define HC_OVERFLOW_STUCK UINT16_MAX
+/* From here on a way goes from bucket to bucket, so that it meets every one. */
+#define HC_WAY_LINEAR 16
 /* Keys whose lines are on their way from memory at one time. */
 #define HC_PROBE_FIRST 8
 #define HC_PROBE_GROUP 32
@@ -114,6 +117,20 @@ static inline uint16_t hc_mix_tag(uint64_t key_mix)
 static inline uint32_t hc_mix_bucket(uint64_t key_mix, uint32_t n_buckets)
 {
 	return (uint32_t)(((key_mix >> 32) * n_buckets) >> 32);
+}
+
+/* The bucket after `step` full ones. */
+static inline uint32_t hc_mix_way(uint64_t key_mix, uint32_t step, uint32_t n_buckets)
+{
+	uint32_t bucket_i = hc_mix_bucket(key_mix, n_buckets);
+
+	if (hc_likely(!step))
+		return bucket_i;
+	if (step == 1)
+		return (bucket_i ^ 1) < n_buckets ? bucket_i ^ 1 : 0;
+	if (step < HC_WAY_LINEAR)
+		return hc_mix_bucket(hc_fold(key_mix + step, 0x9e3779b97f4a7c15u), n_buckets);
+	return (uint32_t)(((uint64_t)bucket_i + step) % n_buckets);
 }
 
 static inline struct hc_shard *hc_mix_shard(struct hc_index *index, uint64_t mix)
@@ -210,11 +227,10 @@ static struct hc_entry *hc_shard_probe(struct hc_shard *shard, uint64_t key_mix,
 {
 	struct hc_bucket *buckets = atomic_load_explicit(&shard->buckets, memory_order_relaxed);
 	uint32_t n = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
-	uint32_t bucket_i = hc_mix_bucket(key_mix, n);
 	uint16_t tag = hc_mix_tag(key_mix);
 
-	for (uint32_t seen = 0; seen < n; seen++) {
-		const struct hc_bucket *bucket = &buckets[bucket_i];
+	for (uint32_t step = 0; step < n + HC_WAY_LINEAR; step++) {
+		const struct hc_bucket *bucket = &buckets[hc_mix_way(key_mix, step, n)];
 
 		for (uint32_t m = hc_bucket_match(bucket, tag); m; m &= m - 1) {
 			uint32_t slot_i = (uint32_t)__builtin_ctz(m);
@@ -228,8 +244,6 @@ static struct hc_entry *hc_shard_probe(struct hc_shard *shard, uint64_t key_mix,
 		}
 		if (!bucket->overflow)
 			return NULL;
-		if (++bucket_i == n)
-			bucket_i = 0;
 	}
 	return NULL;
 }
@@ -245,10 +259,8 @@ struct hc_entry *hc_shard_find(struct hc_shard *shard, const struct hc_key *key)
 /* The table has a free slot. */
 static void hc_buckets_put(struct hc_bucket *buckets, uint32_t n, uint64_t key_mix, uint32_t number)
 {
-	uint32_t bucket_i = hc_mix_bucket(key_mix, n);
-
-	for (;;) {
-		struct hc_bucket *bucket = &buckets[bucket_i];
+	for (uint32_t step = 0;; step++) {
+		struct hc_bucket *bucket = &buckets[hc_mix_way(key_mix, step, n)];
 
 		for (uint32_t i = 0; i < HC_BUCKET_SLOTS; i++) {
 			if (!bucket->tags[i]) {
@@ -259,17 +271,13 @@ static void hc_buckets_put(struct hc_bucket *buckets, uint32_t n, uint64_t key_m
 		}
 		if (bucket->overflow != HC_OVERFLOW_STUCK)
 			bucket->overflow++;
-		if (++bucket_i == n)
-			bucket_i = 0;
 	}
 }
 
 static void hc_buckets_remove(struct hc_bucket *buckets, uint32_t n, uint64_t key_mix, uint32_t number)
 {
-	uint32_t bucket_i = hc_mix_bucket(key_mix, n);
-
-	for (uint32_t seen = 0; seen < n; seen++) {
-		struct hc_bucket *bucket = &buckets[bucket_i];
+	for (uint32_t step = 0; step < n + HC_WAY_LINEAR; step++) {
+		struct hc_bucket *bucket = &buckets[hc_mix_way(key_mix, step, n)];
 
 		for (uint32_t i = 0; i < HC_BUCKET_SLOTS; i++) {
 			if (bucket->tags[i] && bucket->numbers[i] == number) {
@@ -280,8 +288,6 @@ static void hc_buckets_remove(struct hc_bucket *buckets, uint32_t n, uint64_t ke
 		hc_assert(bucket->overflow);
 		if (bucket->overflow != HC_OVERFLOW_STUCK)
 			bucket->overflow--;
-		if (++bucket_i == n)
-			bucket_i = 0;
 	}
 	hc_assert(!"entry is in its table");
 }
@@ -702,6 +708,45 @@ uint64_t hc_index_bytes(struct hc_index *index)
 {
 	return sizeof(*index) + atomic_load(&index->n_slabs) * (HC_SLAB_BYTES + sizeof(void *)) +
 	       atomic_load(&index->table_bytes) + hc_dirlists_bytes(index->dirs);
+}
+
+static uint32_t hc_shard_probe_max_locked(struct hc_shard *shard)
+{
+	const struct hc_bucket *buckets = atomic_load_explicit(&shard->buckets, memory_order_relaxed);
+	uint32_t n = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
+	uint32_t longest = 0;
+
+	for (uint32_t b = 0; b < n; b++) {
+		for (uint32_t i = 0; i < HC_BUCKET_SLOTS; i++) {
+			const struct hc_entry *entry;
+			uint32_t step = 0;
+			uint64_t mix;
+
+			if (!buckets[b].tags[i])
+				continue;
+			entry = hc_number_entry(shard->index, buckets[b].numbers[i]);
+			mix = hc_hash_mix(shard->index, &entry->hash);
+			mix = hc_key_mix(shard->index, mix, entry->series);
+			while (hc_mix_way(mix, step, n) != b)
+				step++;
+			longest = (uint32_t)hc_max_u64(longest, step + 1);
+		}
+	}
+	return longest;
+}
+
+uint32_t hc_index_probe_max(struct hc_index *index)
+{
+	uint32_t longest = 0;
+
+	for (size_t i = 0; i < HC_INDEX_SHARDS; i++) {
+		struct hc_shard *shard = &index->shards[i];
+
+		pthread_mutex_lock(&shard->lock);
+		longest = (uint32_t)hc_max_u64(longest, hc_shard_probe_max_locked(shard));
+		pthread_mutex_unlock(&shard->lock);
+	}
+	return longest;
 }
 
 /* Directory lists */

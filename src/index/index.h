@@ -132,6 +132,8 @@ bool hc_index_step(struct hc_index *index, uint64_t *cursor_p, size_t n, int (*e
 		   void *arg);
 uint64_t hc_index_count(struct hc_index *index);
 uint64_t hc_index_bytes(struct hc_index *index);
+/* The longest way from a key's place in its table to its entry, in buckets (1: none is out of place). */
+uint32_t hc_index_probe_max(struct hc_index *index);
 
 /* Directory lists. add and remove need the entry's shard locked; each entry is in at most one list. When memory is out
  * add logs it and the entry stays in no list. */
