@@ -206,13 +206,13 @@ assert_eq()
 	[ "$2" = "$3" ] || fail "$1: expected \"$2\", got \"$3\""
 }
 
-# expect_error PATTERN COMMAND...: the command ends by itself within 30 s, with an error (not by a
+# expect_error PATTERN COMMAND...: the command ends by itself within 90 s, with an error (not by a
 # signal), and what it prints matches the extended regular expression.
 expect_error()
 {
 	_pattern=$1
 	shift
-	_out=$(timeout -k 5 30 "$@" 2>&1 </dev/null)
+	_out=$(timeout -k 5 "${HC_ERROR_SECONDS:-90}" "$@" 2>&1 </dev/null)
 	_rc=$?
 	[ "$_rc" != 0 ] || fail "$*: succeeded, expected an error that says \"$_pattern\": $_out"
 	[ "$_rc" -lt 124 ] || fail "$*: ended with status $_rc (time limit or signal): $_out"
