@@ -146,7 +146,7 @@ static void test_read_only(void **state)
 	int err = open_on_mount(NULL, MS_RDONLY, true);
 
 	if (err == 77)
-		skip();
+		hc_test_skip("mounting in a namespace of its own needs root");
 	assert_int_equal(err, EROFS);
 	/* Also of one that is a cache. */
 	hc_registry_close(open_dir());
@@ -158,7 +158,7 @@ static void test_no_xattr(void **state)
 	int err = open_on_mount("ramfs", 0, false);
 
 	if (err == 77)
-		skip();
+		hc_test_skip("mounting in a namespace of its own needs root");
 	assert_int_equal(err, ENOTSUP);
 	assert_int_equal(count_files(), 0);
 }
