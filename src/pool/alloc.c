@@ -14,13 +14,6 @@
 #include "util/crash.h"
 #include "util/log.h"
 
-/* A free run that may serve a reserve. */
-struct hc_fit {
-	uint32_t segment;
-	uint32_t first;
-	uint32_t n;
-};
-
 int hc_segment_bits_alloc(struct hc_segment *s, uint64_t segment_bytes, uint64_t slot_bytes)
 {
 	uint32_t n_slots = (uint32_t)(segment_bytes / slot_bytes);
@@ -69,6 +62,58 @@ void hc_segment_bit_clear(struct hc_segment *s, uint32_t index)
 		s->word_bits[w / 64] &= ~((uint64_t)1 << w % 64);
 }
 
+/* Longer runs are not measured at each free. */
+#define HC_BOUND_WORDS 8
+
+/* Free slots from index on, to the right; more than fit the words that are looked at: UINT32_MAX.
+ */
+static uint32_t hc_segment_free_right(const struct hc_segment *s, uint32_t index)
+{
+	uint32_t w = index / 64, pos = index % 64, n = 0;
+
+	for (uint32_t i = 0; i < HC_BOUND_WORDS; i++, w++, pos = 0) {
+		uint64_t held;
+
+		if (w == s->n_words)
+			return n;
+		held = ~s->free_bits[w] >> pos;
+		if (held)
+			return n + (uint32_t)__builtin_ctzll(held);
+		n += 64 - pos;
+	}
+	return UINT32_MAX;
+}
+
+static uint32_t hc_segment_free_left(const struct hc_segment *s, uint32_t index)
+{
+	uint32_t w = index / 64, pos = index % 64, n = 0;
+
+	for (uint32_t i = 0; i < HC_BOUND_WORDS; i++, w--, pos = 63) {
+		uint64_t held = ~s->free_bits[w] << (63 - pos);
+
+		if (held)
+			return n + (uint32_t)__builtin_clzll(held);
+		n += pos + 1;
+		if (!w)
+			return n;
+	}
+	return UINT32_MAX;
+}
+
+void hc_segment_slot_free_locked(struct hc_segment *s, uint32_t index)
+{
+	uint32_t left, right;
+
+	hc_segment_bit_set(s, index);
+	s->n_free++;
+	left = hc_segment_free_left(s, index);
+	right = hc_segment_free_right(s, index);
+	if (left == UINT32_MAX || right == UINT32_MAX)
+		s->run_bound = s->n_free;
+	else if (left + right - 1 > s->run_bound)
+		s->run_bound = left + right - 1;
+}
+
 /* The first word from w on that has a free slot; n_words if none. */
 static uint32_t hc_segment_next_word(const struct hc_segment *s, uint32_t w)
 {
@@ -82,29 +127,84 @@ static uint32_t hc_segment_next_word(const struct hc_segment *s, uint32_t w)
 	return s->n_words;
 }
 
-static bool hc_fit_better(uint32_t n, uint32_t want, uint32_t best_n)
+/* The longest runs seen, up to a number: a heap with the shortest of them first. */
+struct hc_longest {
+	struct hc_run *runs;
+	uint32_t max;
+	uint32_t n;
+};
+
+static void hc_longest_sift(struct hc_longest *heap, uint32_t i)
 {
-	if (n >= want)
-		return best_n < want || n < best_n;
-	return n > best_n;
+	for (;;) {
+		uint32_t child = 2 * i + 1;
+		struct hc_run run = heap->runs[i];
+
+		if (child >= heap->n)
+			return;
+		if (child + 1 < heap->n && heap->runs[child + 1].n < heap->runs[child].n)
+			child++;
+		if (run.n <= heap->runs[child].n)
+			return;
+		heap->runs[i] = heap->runs[child];
+		heap->runs[child] = run;
+		i = child;
+	}
 }
 
+static void hc_longest_offer(struct hc_longest *heap, struct hc_run run)
+{
+	uint32_t i;
+
+	if (heap->n == heap->max) {
+		if (run.n <= heap->runs[0].n)
+			return;
+		heap->runs[0] = run;
+		hc_longest_sift(heap, 0);
+		return;
+	}
+	for (i = heap->n++; i && run.n < heap->runs[(i - 1) / 2].n; i = (i - 1) / 2)
+		heap->runs[i] = heap->runs[(i - 1) / 2];
+	heap->runs[i] = run;
+}
+
+/* Longest first; it is no heap afterwards. */
+static void hc_longest_sort(struct hc_longest *heap)
+{
+	uint32_t n = heap->n;
+
+	while (heap->n > 1) {
+		struct hc_run run = heap->runs[0];
+
+		heap->n--;
+		heap->runs[0] = heap->runs[heap->n];
+		heap->runs[heap->n] = run;
+		hc_longest_sift(heap, 0);
+	}
+	heap->n = n;
+}
+
+/* A walk over the free runs of a segment, for the shortest that is long enough or for the longest.
+ */
 struct hc_scan {
 	uint32_t want;
-	uint32_t segment;
-	uint32_t first; /* of the run that is growing */
-	uint32_t n;
 	uint32_t longest;
-	struct hc_fit *best;
+	struct hc_run run; /* that is growing */
+	struct hc_run *best;
+	struct hc_longest *heap; /* or NULL */
 };
 
 static void hc_scan_close(struct hc_scan *scan)
 {
-	if (scan->n > scan->longest)
-		scan->longest = scan->n;
-	if (scan->n && hc_fit_better(scan->n, scan->want, scan->best->n))
-		*scan->best = (struct hc_fit){scan->segment, scan->first, scan->n};
-	scan->n = 0;
+	uint32_t n = scan->run.n;
+
+	if (n > scan->longest)
+		scan->longest = n;
+	if (n && scan->heap)
+		hc_longest_offer(scan->heap, scan->run);
+	else if (n >= scan->want && (!scan->best->n || n < scan->best->n))
+		*scan->best = scan->run;
+	scan->run.n = 0;
 }
 
 static void hc_scan_word(struct hc_scan *scan, uint32_t w, uint64_t word)
@@ -121,23 +221,24 @@ static void hc_scan_word(struct hc_scan *scan, uint32_t w, uint64_t word)
 			continue;
 		}
 		n = ~rest ? (uint32_t)__builtin_ctzll(~rest) : 64;
-		if (!scan->n)
-			scan->first = w * 64 + pos;
-		scan->n += n;
+		if (!scan->run.n)
+			scan->run.first = w * 64 + pos;
+		scan->run.n += n;
 		pos += n;
 	}
 }
 
-/* Offers the segment's free runs to *best. Returns true at an exact fit. */
+/* Offers the segment's free runs to the heap, or else to *best, until an exact fit (true). */
 static bool hc_segment_scan(struct hc_pool *pool, uint32_t segment, uint32_t want,
-			    struct hc_fit *best)
+			    struct hc_run *best, struct hc_longest *heap)
 {
 	struct hc_segment *s = &pool->segments[segment];
-	struct hc_scan scan = {.want = want, .segment = segment, .best = best};
+	struct hc_scan scan = {.want = want, .best = best, .heap = heap};
 	uint32_t last = UINT32_MAX;
 
+	scan.run.segment = segment;
 	if (s->n_free == s->n_slots) {
-		scan.n = s->n_slots;
+		scan.run.n = s->n_slots;
 		hc_scan_close(&scan);
 		return best->n == want;
 	}
@@ -162,12 +263,12 @@ static bool hc_segment_serves(const struct hc_segment *s, const struct hc_domain
 	       hc_domain_equal(&s->domain, domain);
 }
 
-/* Best fit over the segments of a class, on one NUMA node or all (-1). *n_free_p: free slots seen.
- */
-static struct hc_fit hc_class_fit(struct hc_pool *pool, const struct hc_domain *domain,
+/* The shortest run of at least `want` slots in the segments of a class, on one NUMA node or all
+ * (-1); n is 0 if there is none. *n_free_p: free slots seen. */
+static struct hc_run hc_class_fit(struct hc_pool *pool, const struct hc_domain *domain,
 				  uint64_t slot_bytes, uint32_t want, int node, uint64_t *n_free_p)
 {
-	struct hc_fit best = {0};
+	struct hc_run best = {0};
 	bool exact = false;
 
 	*n_free_p = 0;
@@ -178,12 +279,41 @@ static struct hc_fit hc_class_fit(struct hc_pool *pool, const struct hc_domain *
 		    (node >= 0 && s->numa_node != node))
 			continue;
 		*n_free_p += s->n_free;
-		/* Its longest run is too short to be better than what is there. */
-		if (exact || !s->n_free || (s->run_bound < want && s->run_bound <= best.n))
-			continue;
-		exact = hc_segment_scan(pool, i, want, &best);
+		if (!exact && s->run_bound >= want)
+			exact = hc_segment_scan(pool, i, want, &best, NULL);
 	}
 	return best;
+}
+
+/* No run is long enough: the longest ones, in one walk, the last cut to what is missing. Returns
+ * how many. */
+static uint32_t hc_class_split(struct hc_pool *pool, const struct hc_domain *domain,
+			       uint64_t slot_bytes, uint32_t want, struct hc_run *runs,
+			       uint32_t max_runs)
+{
+	struct hc_longest heap = {.runs = runs, .max = max_runs < want ? max_runs : want};
+	struct hc_run none = {0};
+
+	for (uint32_t i = 0; i < pool->n_segments; i++)
+		if (hc_segment_serves(&pool->segments[i], domain, slot_bytes) &&
+		    pool->segments[i].n_free)
+			hc_segment_scan(pool, i, want, &none, &heap);
+	hc_longest_sort(&heap);
+	for (uint32_t i = 0; i < heap.n; i++) {
+		uint32_t fit = i;
+
+		if (runs[i].n < want) {
+			want -= runs[i].n;
+			continue;
+		}
+		/* Of those that are long enough for the rest, the shortest. */
+		while (fit + 1 < heap.n && runs[fit + 1].n >= want)
+			fit++;
+		runs[i] = runs[fit];
+		runs[i].n = want;
+		return i + 1;
+	}
+	return heap.n;
 }
 
 static bool hc_segment_idle(const struct hc_segment *s)
@@ -341,24 +471,30 @@ static uint32_t hc_reserve_locked(struct hc_pool *pool, const struct hc_domain *
 	uint32_t n_runs = 0, got = 0;
 
 	while (got < n && n_runs < max_runs) {
-		uint32_t want = n - got;
-		struct hc_fit fit = {0};
+		struct hc_run fit = {0};
+		uint32_t want = n - got, taken = 1;
 		uint64_t n_free = 0;
 
 		if (node >= 0)
 			fit = hc_class_fit(pool, domain, slot_bytes, want, node, &n_free);
-		if (fit.n < want)
+		if (!fit.n)
 			fit = hc_class_fit(pool, domain, slot_bytes, want, -1, &n_free);
 		if (n_free < want && hc_pool_cut_one_locked(pool, domain, slot_bytes, node))
 			continue;
-		if (n_free < want) /* the lock was given back in between */
-			fit = hc_class_fit(pool, domain, slot_bytes, want, -1, &n_free);
-		if (!fit.n)
+		if (fit.n) {
+			fit.n = want;
+			runs[n_runs] = fit;
+		} else {
+			taken = hc_class_split(pool, domain, slot_bytes, want, runs + n_runs,
+					       max_runs - n_runs);
+		}
+		if (!taken)
 			break;
-		runs[n_runs] = (struct hc_run){fit.segment, fit.first, fit.n < want ? fit.n : want};
-		hc_run_take_locked(pool, &runs[n_runs]);
-		got += runs[n_runs].n;
-		n_runs++;
+		for (uint32_t r = n_runs; r < n_runs + taken; r++) {
+			hc_run_take_locked(pool, &runs[r]);
+			got += runs[r].n;
+		}
+		n_runs += taken;
 	}
 	*n_p = got;
 	return n_runs;

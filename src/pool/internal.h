@@ -114,6 +114,8 @@ int hc_segment_bits_alloc(struct hc_segment *s, uint64_t segment_bytes,
 void hc_segment_bits_free(struct hc_segment *s);
 void hc_segment_bit_set(struct hc_segment *s, uint32_t index);
 void hc_segment_bit_clear(struct hc_segment *s, uint32_t index);
+/* Puts the slot back into the bitmap. */
+void hc_segment_slot_free_locked(struct hc_segment *s, uint32_t index);
 /* A cut segment without held slots goes back to the uncut ones. */
 void hc_segment_uncut_locked(struct hc_pool *pool, uint32_t segment);
 

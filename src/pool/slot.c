@@ -108,9 +108,7 @@ void hc_pool_free(struct hc_pool *pool, hc_slot_id slot)
 	s = &pool->segments[segment];
 	pthread_mutex_lock(&pool->lock);
 	hc_assert(s->state == HC_SEGMENT_CUT && index < s->n_slots);
-	hc_segment_bit_set(s, index);
-	s->n_free++;
-	s->run_bound = s->n_free;
+	hc_segment_slot_free_locked(s, index);
 	pool->used_bytes -= s->slot_bytes;
 	pool->n_slots_used--;
 	if (s->draining && s->n_free == s->n_slots)
