@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node/registry.h: directories, spaces, series, names of pages, ordinary files. Goal: each rule of the header, before
- * and after a restart. */
+/* node/registry.h: directories, spaces, series, names of pages, ordinary files. Goal: each rule of
+ * the header, before and after a restart. */
 #include "registry-test.h"
 
 /* --- directories and spaces --- */
@@ -113,8 +113,8 @@ static void test_spaces(void **state)
 	info.quota_bytes = 1000;
 	info.max_age_s = 60;
 	info.priority = 9;
-	assert_int_equal(hc_space_set(registry, first, &info,
-				      HC_SPACE_SET_QUOTA | HC_SPACE_SET_MAX_AGE), 0);
+	assert_int_equal(
+		hc_space_set(registry, first, &info, HC_SPACE_SET_QUOTA | HC_SPACE_SET_MAX_AGE), 0);
 	assert_int_equal(hc_space_set(registry, 77, &info, HC_SPACE_SET_QUOTA), -ENOENT);
 	assert_int_equal(hc_space_list(registry, &list, &n), 0);
 	assert_int_equal(n, 2);
@@ -126,6 +126,40 @@ static void test_spaces(void **state)
 	assert_int_equal(info.quota_bytes, 1000);
 	assert_int_equal(info.max_age_s, 60);
 	assert_int_equal(info.priority, 0);
+	hc_registry_close(registry);
+}
+
+/* What is preset holds for a space that is there and for one that comes later, and outlives a
+ * restart. */
+static void test_space_presets(void **state)
+{
+	static const struct hc_space_preset presets[] = {
+		{.name = "early", .what = HC_SPACE_SET_QUOTA, .quota_bytes = 7, .max_age_s = 99},
+		{.name = "late",
+		 .what = HC_SPACE_SET_MAX_AGE | HC_SPACE_SET_PRIORITY,
+		 .max_age_s = 60,
+		 .priority = 3},
+	};
+	struct hc_registry *registry = open_dir();
+	struct hc_space_info info;
+
+	mkdir_at(registry, 1, "early");
+	assert_int_equal(hc_space_presets(registry, presets, 2), 0);
+	mkdir_at(registry, 1, "late");
+	assert_int_equal(hc_space_find(registry, "early", &info), 0);
+	assert_int_equal(info.quota_bytes, 7);
+	assert_int_equal(info.max_age_s, 0);
+	hc_registry_close(registry);
+	registry = open_dir();
+	assert_int_equal(hc_space_find(registry, "late", &info), 0);
+	assert_int_equal(info.quota_bytes, 0);
+	assert_int_equal(info.max_age_s, 60);
+	assert_int_equal(info.priority, 3);
+	/* Presets are of a run, not of the directory. */
+	mkdir_at(registry, 1, "after");
+	assert_int_equal(hc_space_presets(registry, NULL, 0), 0);
+	assert_int_equal(hc_space_find(registry, "early", &info), 0);
+	assert_int_equal(info.quota_bytes, 7);
 	hc_registry_close(registry);
 }
 
@@ -170,7 +204,8 @@ static void test_space_gone(void **state)
 		mkdir_at(registry, 1, "s");
 		assert_int_equal(hc_space_find(registry, "s", &info), 0);
 		assert_true(info.id > space);
-		assert_int_equal(hc_series_open(registry, info.id, "m_{64}.bin", NULL, true, &other), 0);
+		assert_int_equal(
+			hc_series_open(registry, info.id, "m_{64}.bin", NULL, true, &other), 0);
 		assert_true(other > series);
 		assert_int_equal(hc_series_space(registry, series), 0);
 		assert_int_equal(hc_dir_remove(registry, 1, "s", 0), 0);
@@ -275,7 +310,8 @@ static void test_series(void **state)
 	assert_int_equal(hc_series_open(registry, 1, "{64}_m.bin", KVSPEC, true, &b), 0);
 	assert_int_equal(a, b);
 	assert_int_equal(hc_series_open(registry, 1, "{64}_m.bin", KVSPEC, false, &b), 0);
-	assert_int_equal(hc_series_open(registry, 1, "{64}_m.bin", KVSPEC " tp=1/2", true, &b), -EEXIST);
+	assert_int_equal(hc_series_open(registry, 1, "{64}_m.bin", KVSPEC " tp=1/2", true, &b),
+			 -EEXIST);
 	assert_int_equal(hc_series_open(registry, 1, "{64}_m.bin", "a\nb", true, &b), -EINVAL);
 	assert_int_equal(hc_series_open(registry, 1, "d/{2}/{16}.x", KVSPEC, true, &c), 0);
 	assert_int_equal(hc_series_open(registry, 1, HC_PATTERN_OPAQUE, NULL, true, &opaque), 0);
@@ -327,7 +363,8 @@ static void test_series_limit(void **state)
 	assert_true(name.known);
 	hc_pagename_opaque_hash("", "more_" DIGITS, &by_path);
 	assert_true(hc_hash_equal(&name.key.hash, &by_path));
-	assert_int_equal(hc_name_resolve_page(registry, 1, "more_" DIGITS, false, &key, &opaque), 0);
+	assert_int_equal(hc_name_resolve_page(registry, 1, "more_" DIGITS, false, &key, &opaque),
+			 0);
 	assert_true(opaque);
 	assert_true(hc_key_equal(&key, &name.key));
 	assert_int_equal(hc_name_resolve(registry, 1, "s7_" DIGITS, false, &name), 0);
@@ -415,7 +452,8 @@ static void test_resolve_kinds(void **state)
 	assert_int_equal(hc_name_resolve_page(registry, d, "config.json", true, &key, &opaque), 0);
 	assert_true(opaque);
 	assert_int_equal(key.series, name.key.series);
-	assert_int_equal(hc_name_resolve_page(registry, s, "config.json", true, &again, &opaque), 0);
+	assert_int_equal(hc_name_resolve_page(registry, s, "config.json", true, &again, &opaque),
+			 0);
 	assert_false(hc_key_equal(&key, &again));
 	assert_int_equal(hc_name_of_page(registry, &key, back), -EINVAL);
 	assert_int_equal(hc_name_dir_of_page(registry, &key, &dir), -EINVAL);
@@ -542,6 +580,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(test_dirs),
 	TEST(test_deep),
 	TEST(test_spaces),
+	TEST(test_space_presets),
 	TEST(test_space_quota),
 	TEST(test_space_gone),
 	TEST(test_rename),

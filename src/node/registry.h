@@ -87,6 +87,16 @@ int hc_space_set(struct hc_registry *registry, uint32_t id, const struct hc_spac
 	HC_MUST_CHECK;
 /* All spaces: heap array, the caller frees. */
 int hc_space_list(struct hc_registry *registry, struct hc_space_info **list_p, size_t *n_p) HC_MUST_CHECK;
+/* What the spaces of these names (the config file's sections) have: set at once where they are there, else when their
+ * directory is made. Replaces the presets before; a space keeps what an earlier one set. */
+struct hc_space_preset {
+	char name[HC_NAME_BYTES];
+	uint32_t what; /* HC_SPACE_SET_* */
+	uint64_t quota_bytes;
+	uint64_t max_age_s;
+	uint8_t priority;
+};
+int hc_space_presets(struct hc_registry *registry, const struct hc_space_preset *presets, size_t n) HC_MUST_CHECK;
 /* Bytes of pages in the space, kept by the node; add fails with -EDQUOT (changing nothing) when the quota would be
  * exceeded and `force` is false. Lock-free. */
 int hc_space_use(struct hc_registry *registry, uint32_t id, int64_t bytes, bool force) HC_MUST_CHECK;

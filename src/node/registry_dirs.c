@@ -220,6 +220,7 @@ static int new_space(struct hc_registry *registry, const char *name, const struc
 	if (err)
 		return err;
 	space->owner = *owner;
+	hc_space_preset_apply(registry, space);
 	err = hc_names_put_space(registry, space, name, owner);
 	/* The number may stand in the file whatever the error was. */
 	registry->next_space++;

@@ -338,5 +338,6 @@ void hc_identity_close(struct hc_registry *registry)
 		close(registry->files_fd);
 	if (registry->dir_fd >= 0)
 		close(registry->dir_fd);
+	free(registry->presets);
 	free(registry->path);
 }

@@ -181,6 +181,8 @@ struct hc_registry {
 	uint64_t names_bytes;
 	uint32_t next_space;
 	uint32_t next_series;
+	struct hc_space_preset *presets;
+	size_t n_presets;
 
 	pthread_rwlock_t lock;
 	/* written under change and lock, read under one of them */
@@ -244,6 +246,8 @@ int hc_names_put_series(struct hc_registry *registry, uint32_t id, uint32_t spac
 /* registry_spaces.c: objects; change lock held, or at open. */
 int hc_space_new(struct hc_registry *registry, uint32_t id, const char *name,
 		 struct hc_space **space_p) HC_MUST_CHECK;
+/* Under change: a new space takes what its name has preset. */
+void hc_space_preset_apply(struct hc_registry *registry, struct hc_space *space);
 void hc_space_add(struct hc_registry *registry, struct hc_space *space);
 void hc_space_free(struct hc_space *space);
 int hc_space_put(struct hc_registry *registry, const struct hc_space *space,

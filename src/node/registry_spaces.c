@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spaces and series: see registry.h. A space lives as long as its top-level directory; its number and its
- * series' numbers are of `names` and are never given again. Objects are freed at close only. */
+/* Spaces and series: see registry.h. A space lives as long as its top-level directory; its number
+ * and its series' numbers are of `names` and are never given again. Objects are freed at close
+ * only. */
 #include "index/rows.h"
 #include "node/registry_internal.h"
 #include "util/log.h"
@@ -171,6 +172,50 @@ int hc_space_set(struct hc_registry *registry, uint32_t id, const struct hc_spac
 	return err;
 }
 
+void hc_space_preset_apply(struct hc_registry *registry, struct hc_space *space)
+{
+	for (size_t i = 0; i < registry->n_presets; i++) {
+		const struct hc_space_preset *preset = &registry->presets[i];
+
+		if (strcmp(preset->name, space->name))
+			continue;
+		if (preset->what & HC_SPACE_SET_QUOTA)
+			atomic_store(&space->quota_bytes, preset->quota_bytes);
+		if (preset->what & HC_SPACE_SET_MAX_AGE)
+			space->max_age_s = preset->max_age_s;
+		if (preset->what & HC_SPACE_SET_PRIORITY)
+			space->priority = preset->priority;
+	}
+}
+
+int hc_space_presets(struct hc_registry *registry, const struct hc_space_preset *presets, size_t n)
+{
+	struct hc_space_preset *copy = malloc((n + 1) * sizeof(*copy));
+	int err = 0;
+
+	if (!copy)
+		return -ENOMEM;
+	if (n)
+		memcpy(copy, presets, n * sizeof(*copy));
+	pthread_mutex_lock(&registry->change);
+	free(registry->presets);
+	registry->presets = copy;
+	registry->n_presets = n;
+	pthread_mutex_unlock(&registry->change);
+	for (size_t i = 0; i < n && !err; i++) {
+		struct hc_space_info info;
+
+		if (hc_space_find(registry, presets[i].name, &info))
+			continue;
+		info.quota_bytes = presets[i].quota_bytes;
+		info.max_age_s = presets[i].max_age_s;
+		info.priority = presets[i].priority;
+		err = hc_space_set(registry, info.id, &info, presets[i].what);
+	}
+	/* One that went between the two is no error: it has nothing to limit. */
+	return err == -ENOENT ? 0 : err;
+}
+
 int hc_space_list(struct hc_registry *registry, struct hc_space_info **list_p, size_t *n_p)
 {
 	struct hc_space_info *list;
@@ -287,7 +332,8 @@ struct hc_series *hc_series_find(struct hc_registry *registry, const struct hc_s
 	return NULL;
 }
 
-/* What a known series answers to an open with a specification (NULL: any will do). -ENODATA: undeclared. */
+/* What a known series answers to an open with a specification (NULL: any will do). -ENODATA:
+ * undeclared. */
 static int compare_kvspec(const struct hc_series *series, const char *kvspec)
 {
 	if (!kvspec || (series->kvspec && !strcmp(series->kvspec, kvspec)))
@@ -382,7 +428,8 @@ int hc_series_open(struct hc_registry *registry, uint32_t space_id, const char *
 			*id_p = series->link.id;
 	}
 	hc_registry_done(registry);
-	/* Nobody has said what the pages of an undeclared series hold: not there for who needs to know. */
+	/* Nobody has said what the pages of an undeclared series hold: not there for who needs to
+	 * know. */
 	if (!intern && err == -ENODATA)
 		return -ENOENT;
 	if (!intern || (err != -ENOENT && err != -ENODATA))
