@@ -71,7 +71,7 @@ static void put_file(const char *dir, const char *name, const char *text)
 
 static int setup(void **state)
 {
-	char *dir = calloc(1, 256);
+	char *dir = rig_zalloc(256);
 
 	rig_make_root(dir, 256, NULL);
 	*state = dir;
@@ -265,7 +265,7 @@ static void test_read_only(void **state)
 static int child_full(const char *dir)
 {
 	struct hc_store_request put = {.op = HC_STORE_PUT}, *done, *one = &put;
-	struct hc_store_disk_info *info = malloc(sizeof(*info));
+	struct hc_store_disk_info *info = rig_alloc(sizeof(*info));
 	struct rig rig = {.n_disks = 1};
 	struct rig_list *list;
 
@@ -274,7 +274,7 @@ static int child_full(const char *dir)
 	snprintf(rig.dirs[0], sizeof(rig.dirs[0]), "%s", dir);
 	if (open_dir(dir, true, &rig.store))
 		return 77;
-	put.data = aligned_alloc(HC_BLOCK_BYTES, RIG_ROOM);
+	put.data = rig_alloc(RIG_ROOM);
 	/* Does not fit, again and again; then smaller ones still do, until the disk is full. */
 	for (uint64_t i = 0; i < 12; i++) {
 		int want = i < 6 ? -ENOSPC : 0;
@@ -317,7 +317,7 @@ static void test_full_disk(void **state)
 static int crash_child(const char *dir, const char *op)
 {
 	struct hc_store *store;
-	void *data = aligned_alloc(HC_BLOCK_BYTES, RIG_ROOM);
+	void *data = rig_alloc(RIG_ROOM);
 	uint64_t n = strcmp(op, "long") ? CRASH_PAGES : 2000;
 
 	if (!data || open_dir(dir, true, &store))
@@ -399,7 +399,7 @@ static void crash_check(const char *dir, uint64_t size_bytes, uint64_t n_told, s
 	char path[512];
 
 	snprintf(rig.dirs[0], sizeof(rig.dirs[0]), "%s", dir);
-	rig.data = aligned_alloc(HC_BLOCK_BYTES, RIG_ROOM);
+	rig.data = rig_alloc(RIG_ROOM);
 	assert_int_equal(rig_try_open(&rig), 0);
 	list = rig_list(&rig);
 	*n_good_p = *n_partial_p = 0;

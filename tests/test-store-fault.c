@@ -5,7 +5,7 @@
 
 static int setup(void **state)
 {
-	struct rig *rig = calloc(1, sizeof(*rig));
+	struct rig *rig = rig_zalloc(sizeof(*rig));
 
 	rig->n_disks = 1;
 	rig->faulty = true;
@@ -153,7 +153,9 @@ static void test_hang(void **state)
 {
 	struct rig *rig = *state;
 	struct hc_store_page page = rig_put(rig, 1, 4096, 0);
-	struct hc_store_request hung[40], get, *one;
+	/* Static: a failed test leaves them to the store until close. */
+	static struct hc_store_request hung[40];
+	struct hc_store_request get, *one;
 
 	rule(rig, HC_STORE_PUT, HC_FAULT_HANG, 0, 0);
 	rule(rig, HC_STORE_REMOVE, HC_FAULT_HANG, 0, 0);
@@ -197,7 +199,8 @@ static void test_close_hung(void **state)
 {
 	enum { N = 1100 };
 	struct rig *rig = *state;
-	struct hc_store_request *hung = calloc(N, sizeof(*hung)), **refs = calloc(N, sizeof(*refs));
+	struct hc_store_request *hung = rig_zalloc(N * sizeof(*hung)),
+				**refs = rig_zalloc(N * sizeof(*refs));
 	const struct hc_fault_rule late = {.op = HC_STORE_VERIFY,
 					   .kind = HC_FAULT_DELAY,
 					   .delay_ns = 3600 * HC_NS_PER_S,

@@ -14,7 +14,7 @@
 
 static int setup(void **state)
 {
-	struct rig *rig = calloc(1, sizeof(*rig));
+	struct rig *rig = rig_zalloc(sizeof(*rig));
 
 	rig->n_disks = 2;
 	rig->queue_max = 16;
@@ -351,7 +351,7 @@ static void test_undeletable(void **state)
 {
 	struct rig *rig = *state;
 	struct hc_store_page stuck = rig_put(rig, 1, 4096, 0), other = rig_put(rig, 2, 4096, 0);
-	struct hc_store_disk_info *info = malloc(sizeof(*info));
+	struct hc_store_disk_info *info = rig_alloc(sizeof(*info));
 	char path[512];
 	uint64_t n, bytes;
 
@@ -481,7 +481,7 @@ static void test_hung_groups(void **state)
 					       HC_STORE_REMOVE, HC_STORE_QUARANTINE};
 	struct rig *rig = *state;
 	struct hc_store_page page = rig_put(rig, 1, 4096, 0);
-	struct hc_store_request *hung = calloc(200, sizeof(*hung)), *one, get;
+	struct hc_store_request *hung = rig_zalloc(200 * sizeof(*hung)), *one, get;
 	size_t n = 0, full = 0;
 	struct gate gate;
 
@@ -560,7 +560,7 @@ static void count_taken_out(void *arg, enum hc_log_level level, const char *comp
 
 static bool disk_out(struct rig *rig, uint16_t disk)
 {
-	struct hc_store_disk_info *info = malloc(sizeof(*info));
+	struct hc_store_disk_info *info = rig_alloc(sizeof(*info));
 	bool out;
 
 	assert_int_equal(rig->store->ops->disk_info(rig->store, disk, info), 0);
@@ -627,8 +627,9 @@ static void test_disk_gone(void **state)
 		gate.error_ops = 1u << HC_STORE_PUT;
 		gate_set(&gate, 1u << HC_STORE_GET);
 		for (size_t i = 0; i < 12; i++) {
-			gets[i] = (struct hc_store_request){
-				.op = HC_STORE_GET, .page = page, .data = rig->data};
+			gets[i] = (struct hc_store_request){.op = HC_STORE_GET,
+							    .page = page,
+							    .data = (char *)rig->data + 4096 * i};
 			one = &gets[i];
 			assert_int_equal(rig->store->ops->submit(rig->store, &one, 1), 1);
 		}

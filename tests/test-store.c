@@ -23,7 +23,7 @@ static const struct variant variants[] = {
 static int setup(void **state)
 {
 	const struct variant *variant = *state;
-	struct rig *rig = calloc(1, sizeof(*rig));
+	struct rig *rig = rig_zalloc(sizeof(*rig));
 
 	rig->n_disks = variant->n_disks;
 	rig->buffered = variant->buffered;
@@ -164,9 +164,9 @@ static void test_exactly_once(void **state)
 {
 	enum { N = 600 };
 	struct rig *rig = *state;
-	struct hc_store_request *requests = calloc(N, sizeof(*requests)), *refs[N], *done[7];
+	struct hc_store_request *requests = rig_zalloc(N * sizeof(*requests)), *refs[N], *done[7];
 	size_t submitted = 0, reaped = 0;
-	unsigned char *seen = calloc(N, 1);
+	unsigned char *seen = rig_zalloc(N * 1);
 
 	rig->queue_max = 8;
 	rig_reopen(rig);
@@ -371,7 +371,7 @@ static void test_close_busy(void **state)
 {
 	enum { N = 64, SIZE = 65537 };
 	struct rig *rig = *state;
-	struct hc_store_request *requests = calloc(N, sizeof(*requests));
+	struct hc_store_request *requests = rig_zalloc(N * sizeof(*requests));
 	size_t accepted = 0, good = 0;
 	struct rig_list *list;
 
@@ -401,7 +401,7 @@ static void test_close_busy(void **state)
 static void test_disk_info(void **state)
 {
 	struct rig *rig = *state;
-	struct hc_store_disk_info *a = calloc(2, sizeof(*a)), *b = a + 1;
+	struct hc_store_disk_info *a = rig_zalloc(2 * sizeof(*a)), *b = a + 1;
 
 	assert_int_equal(rig->store->ops->n_disks(rig->store), rig->n_disks);
 	assert_int_equal(rig->store->ops->register_memory(rig->store, rig->data, RIG_ROOM), 0);
@@ -522,7 +522,7 @@ static void test_threads(void **state)
 	struct rig *rig = *state;
 	struct crowd crowd = {.rig = rig, .left = CROWD_THREADS * CROWD_REQUESTS};
 	struct crowd_member members[CROWD_THREADS];
-	struct hc_store_disk_info *info = malloc(sizeof(*info));
+	struct hc_store_disk_info *info = rig_alloc(sizeof(*info));
 
 	rig->queue_max = 32;
 	rig_reopen(rig);
@@ -530,8 +530,8 @@ static void test_threads(void **state)
 		struct crowd_member *me = &members[t];
 
 		*me = (struct crowd_member){.crowd = &crowd, .number = t};
-		me->requests = calloc(CROWD_REQUESTS, sizeof(*me->requests));
-		me->data = aligned_alloc(HC_BLOCK_BYTES, CROWD_REQUESTS * 12288);
+		me->requests = rig_zalloc(CROWD_REQUESTS * sizeof(*me->requests));
+		me->data = rig_alloc(CROWD_REQUESTS * 12288);
 		for (int i = 0; i < CROWD_REQUESTS; i++) {
 			struct hc_store_request *request = &me->requests[i];
 			uint64_t number = (uint64_t)(t * CROWD_REQUESTS + i);
