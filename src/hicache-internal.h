@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the public face share: the handles behind hicache.h. Not installed.
+ * A handle does not change after it was made, but for the counters, which are atomic. */
+#ifndef HICACHE_INTERNAL_H
+#define HICACHE_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "hicache.h"
+#include "model/kvspec.h"
+#include "node/node.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define HC_PUBLIC "hicache"
+
+struct hicache {
+	struct hc_node *node;
+	struct hc_registry *registry;
+	uint32_t slots_per_segment;
+	int pid; /* of the process that opened it */
+	_Atomic uint64_t n_leased;
+	_Atomic uint64_t n_reserved;
+	_Atomic uint64_t n_handles; /* spaces and series */
+};
+
+struct hicache_space {
+	struct hicache *hc;
+	uint32_t id;
+	uint32_t dir;
+	struct hc_owner owner;
+	char name[HC_NAME_BYTES];
+};
+
+struct hicache_series {
+	struct hicache *hc;
+	uint32_t id;
+	uint32_t space;
+	uint32_t page_tokens; /* 0: not declared */
+	uint32_t n_digits;
+	uint64_t page_bytes; /* 0: not declared */
+	bool nested;         /* its pattern has directories */
+	struct hc_owner owner;
+	char fingerprint[HC_KVSPEC_FINGERPRINT];
+	char *kvspec;
+	char pattern[];
+};
+
+_Static_assert(sizeof(struct hicache_hash) == sizeof(struct hc_hash),
+	       "arrays of them are the same");
+
+static inline const struct hc_hash *hc_public_hashes(const struct hicache_hash *hashes)
+{
+	return (const struct hc_hash *)hashes;
+}
+
+/* A handle that came over a fork: the threads and the lock of the cache are the parent's. */
+static inline bool hc_public_foreign(const struct hicache *hc)
+{
+	return hc->pid != (int)getpid();
+}
+
+static inline uint64_t hc_public_deadline(uint32_t timeout_ms)
+{
+	return hc_clock_now_ns() + timeout_ms * HC_NS_PER_MS;
+}
+
+/* Copies a structure that begins with its size into ours of `bytes`; a shorter one, of an older
+ * header, is filled with zeros. -EINVAL: shorter than `min_bytes`; -E2BIG: a newer one that asks
+ * for what we do not know. */
+int hc_public_params(const char *what, const void *given, size_t min_bytes, void *own,
+		     size_t bytes) HC_MUST_CHECK;
+/* The other way: fills as much of the caller's structure as it has; its size stays. */
+int hc_public_fill(const char *what, void *given, const void *own, size_t bytes) HC_MUST_CHECK;
+
+#endif
