@@ -336,6 +336,37 @@ static void test_growth(void **state)
 	free(entries);
 }
 
+/* Reserved tables do not grow while they are filled; what is in them already stays. */
+static void test_reserve(void **state)
+{
+	enum { N = 100000 };
+	struct hc_index *index, *other;
+	uint64_t empty_bytes;
+
+	assert_int_equal(hc_index_create(&index), 0);
+	assert_int_equal(hc_index_create(&other), 0);
+	hc_index_reserve(other, N);
+	hc_index_reserve(other, 10);
+	empty_bytes = hc_index_bytes(index);
+	assert_true(hc_index_bytes(other) > empty_bytes + N * 6);
+	for (uint32_t i = 0; i < N; i++) {
+		struct hc_hash hash = hash_of(i);
+
+		insert(index, &hash, 0, i + 1);
+		insert(other, &hash, 0, i + 1);
+		if (i == N / 2)
+			hc_index_reserve(index, N);
+	}
+	for (uint32_t i = 0; i < N; i++) {
+		struct hc_hash hash = hash_of(i);
+
+		assert_int_equal(find(index, &hash, 0)->sequence, i + 1);
+		assert_int_equal(find(other, &hash, 0)->sequence, i + 1);
+	}
+	hc_index_destroy(index);
+	hc_index_destroy(other);
+}
+
 /* Keys that a user would choose to hurt: equal but for a few bytes at any place, counters, one hash in many series. No
  * key is far from its place. */
 static void test_hostile_keys(void **state)
@@ -680,6 +711,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_growth),	    cmocka_unit_test(test_hostile_keys),
 	cmocka_unit_test(test_exists_prefix), cmocka_unit_test(test_stamps),
 	cmocka_unit_test(test_step),	    cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_reserve),
 };
 
 HC_TEST_MAIN(tests)

@@ -315,12 +315,11 @@ static void hc_bucket_prefetch(struct hc_index *index, const struct hc_bucket *b
 }
 
 /* Keys are read again from the entries: the table does not keep enough of them. */
-static int hc_shard_grow(struct hc_shard *shard)
+static int hc_shard_grow(struct hc_shard *shard, uint32_t n)
 {
 	struct hc_index *index = shard->index;
 	struct hc_bucket *old = atomic_load_explicit(&shard->buckets, memory_order_relaxed);
 	uint32_t n_old = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
-	uint32_t n = n_old + n_old / 4 + 1;
 	struct hc_bucket *buckets = hc_buckets_create(n);
 
 	if (!buckets)
@@ -435,16 +434,14 @@ int hc_shard_insert(struct hc_shard *shard, const struct hc_key *key, struct hc_
 	struct hc_index *index = shard->index;
 	uint64_t mix = hc_key_mix(index, hc_hash_mix(index, &key->hash), key->series);
 	struct hc_entry *entry;
-	uint32_t n;
+	uint32_t n = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
 
 	if (hc_shard_probe(shard, mix, key->series, &key->hash))
 		return -EEXIST;
-	if (shard->n_named >= shard->n_named_max && hc_shard_grow(shard)) {
-		/* A fuller table is slower, a full one could not end a search. */
-		n = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
-		if (shard->n_named + n / 4 + 1 >= n * HC_BUCKET_SLOTS)
-			return -ENOMEM;
-	}
+	/* When memory is out, a fuller table is slower, and a full one could not end a search. */
+	if (shard->n_named >= shard->n_named_max && hc_shard_grow(shard, n + n / 4 + 1) &&
+	    shard->n_named + n / 4 + 1 >= n * HC_BUCKET_SLOTS)
+		return -ENOMEM;
 	entry = hc_entry_alloc(shard);
 	if (!entry)
 		return -ENOMEM;
@@ -708,6 +705,25 @@ uint64_t hc_index_bytes(struct hc_index *index)
 {
 	return sizeof(*index) + atomic_load(&index->n_slabs) * (HC_SLAB_BYTES + sizeof(void *)) +
 	       atomic_load(&index->table_bytes) + hc_dirlists_bytes(index->dirs);
+}
+
+void hc_index_reserve(struct hc_index *index, uint64_t n)
+{
+	/* Shards differ by chance: a few in a hundred more than the mean. */
+	uint64_t n_named = n / HC_INDEX_SHARDS * 103 / 100 + 1;
+	uint64_t n_buckets = n_named * 100 / 85 / HC_BUCKET_SLOTS + 1;
+
+	if (n > HC_ENTRY_NONE)
+		return;
+	for (size_t i = 0; i < HC_INDEX_SHARDS; i++) {
+		struct hc_shard *shard = &index->shards[i];
+
+		pthread_mutex_lock(&shard->lock);
+		if (n_buckets > atomic_load_explicit(&shard->n_buckets, memory_order_relaxed) &&
+		    hc_shard_grow(shard, (uint32_t)n_buckets))
+			hc_debug("index", "tables grow as they are filled");
+		pthread_mutex_unlock(&shard->lock);
+	}
 }
 
 static uint32_t hc_shard_probe_max_locked(struct hc_shard *shard)
