@@ -364,6 +364,7 @@ static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page
 void hc_rebuild(struct hc_node *node)
 {
 	struct hc_adopt adopt = {.node = node, .space_last = UINT32_MAX};
+	int failed = 0;
 
 	hc_info(HC_NODE, "rebuilding the catalog from the page files");
 	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
@@ -371,7 +372,13 @@ void hc_rebuild(struct hc_node *node)
 
 		if (rc)
 			hc_error(HC_NODE, "cannot list the page files of disk %u: %s", disk, strerror(-rc));
+		failed = failed ? failed : rc;
 	}
+	/* Until all rows are there every start does this again. */
+	if (!failed && !atomic_load(&node->stop))
+		failed = hc_registry_rebuilt(node->registry);
+	if (failed)
+		hc_warn(HC_NODE, "the catalog is not whole: the next start reads the page files again");
 	atomic_store(&node->rebuilding, false);
 	hc_info(HC_NODE, "rebuilt %llu pages", (unsigned long long)atomic_load(&node->count.rebuilt));
 }

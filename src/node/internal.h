@@ -282,7 +282,7 @@ int hc_adopt_all(struct hc_node *node, bool rebuild);
 int hc_keeper_start(struct hc_node *node);
 void hc_keeper_stop(struct hc_node *node);
 void hc_recency_store(struct hc_node *node);
-void hc_rows_put_all(struct hc_node *node);
+int hc_rows_put_all(struct hc_node *node);
 void hc_rebuild(struct hc_node *node);
 /* Reads a page back from disk (scrub_page) or sums its slot (scrub_memory): 0, -EBADMSG: bad and removed, or why it could
  * not be read. */

@@ -166,8 +166,13 @@ static void hc_keeper_catalog(struct hc_node *node)
 		return;
 	}
 	atomic_store(&node->catalog_gone, false);
-	hc_rows_put_all(node);
-	hc_info(HC_NODE, "the catalog was written anew");
+	rc = hc_rows_put_all(node);
+	if (!rc && !atomic_load(&node->rebuilding))
+		rc = hc_registry_rebuilt(node->registry);
+	if (rc)
+		hc_warn(HC_NODE, "the catalog is not whole yet: %s; the next start reads the page files", strerror(-rc));
+	else
+		hc_info(HC_NODE, "the catalog was written anew");
 }
 
 static int hc_row_pick(void *arg, struct hc_entry *entry)
@@ -179,22 +184,26 @@ static int hc_row_pick(void *arg, struct hc_entry *entry)
 	return 0;
 }
 
-void hc_rows_put_all(struct hc_node *node)
+int hc_rows_put_all(struct hc_node *node)
 {
 	struct hc_pick *pick = hc_zalloc(sizeof(*pick));
 	uint64_t cursor = 0, ticket;
 	bool more = pick;
+	int rc = pick ? 0 : -ENOMEM;
 
-	while (more) {
+	while (more && !rc) {
 		pick->node = node;
 		pick->n = 0;
 		more = hc_index_step(node->index, &cursor, HC_KEEPER_BATCH, hc_row_pick, pick);
-		for (size_t i = 0; i < pick->n; i++) {
-			if (hc_row_put(node, pick->pages[i].entry, pick->pages[i].sequence, false, &ticket))
-				more = false;
+		for (size_t i = 0; i < pick->n && !rc; i++) {
+			rc = hc_row_put(node, pick->pages[i].entry, pick->pages[i].sequence, false, &ticket);
+			/* Gone meanwhile. */
+			if (rc == -ESTALE || rc == -ENOENT)
+				rc = 0;
 		}
 	}
 	free(pick);
+	return rc;
 }
 
 /* --- scrubber --- */

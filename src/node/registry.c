@@ -336,5 +336,10 @@ int hc_registry_put_all(struct hc_registry *registry)
 
 int hc_registry_rebuilt(struct hc_registry *registry)
 {
-	return hc_registry_mark_rebuild(registry, false);
+	int err = 0;
+
+	/* The rows must be there before the word that they are. */
+	if (registry->catalog)
+		err = hc_catalog_sync(registry->catalog, 0, hc_clock_now_ns() + HC_CATALOG_SYNC_NS);
+	return err ? err : hc_registry_mark_rebuild(registry, false);
 }
