@@ -12,6 +12,31 @@
 #include "store/place.h"
 #include "util/log.h"
 
+/* Stands between the workers and the medium: holds ops, fails ops, notes the order. */
+struct gate {
+	pthread_mutex_t lock;
+	pthread_cond_t change;
+	unsigned int held_ops; /* bits */
+	uint32_t n_held;
+	int error; /* for ops in error_ops on disk 0 */
+	unsigned int error_ops;
+	uint64_t order[64];
+	size_t n_order;
+};
+
+/* Static, as the requests of tests that use it: a failed test leaves both to the store until
+ * teardown. */
+static struct gate the_gate = {.lock = PTHREAD_MUTEX_INITIALIZER,
+			       .change = PTHREAD_COND_INITIALIZER};
+
+static void gate_set(struct gate *gate, unsigned int held_ops)
+{
+	pthread_mutex_lock(&gate->lock);
+	gate->held_ops = held_ops;
+	pthread_cond_broadcast(&gate->change);
+	pthread_mutex_unlock(&gate->lock);
+}
+
 static int setup(void **state)
 {
 	struct rig *rig = rig_zalloc(sizeof(*rig));
@@ -25,6 +50,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	gate_set(&the_gate, 0);
 	hc_clock_fake_off();
 	hc_log_set_sink(NULL, NULL);
 	rig_stop(*state);
@@ -417,18 +443,6 @@ static void test_put_over_leftover(void **state)
 
 /* ---- groups and disks ---- */
 
-/* Stands between the workers and the medium: holds ops, fails ops, notes the order. */
-struct gate {
-	pthread_mutex_t lock;
-	pthread_cond_t change;
-	unsigned int held_ops; /* bits */
-	uint32_t n_held;
-	int error; /* for ops in error_ops on disk 0 */
-	unsigned int error_ops;
-	uint64_t order[64];
-	size_t n_order;
-};
-
 static int gate_hook(void *arg, const struct hc_store_request *request)
 {
 	struct gate *gate = arg;
@@ -448,14 +462,6 @@ static int gate_hook(void *arg, const struct hc_store_request *request)
 	return rc;
 }
 
-static void gate_set(struct gate *gate, unsigned int held_ops)
-{
-	pthread_mutex_lock(&gate->lock);
-	gate->held_ops = held_ops;
-	pthread_cond_broadcast(&gate->change);
-	pthread_mutex_unlock(&gate->lock);
-}
-
 static void gate_wait_held(struct gate *gate, uint32_t n)
 {
 	pthread_mutex_lock(&gate->lock);
@@ -466,9 +472,10 @@ static void gate_wait_held(struct gate *gate, uint32_t n)
 
 static void gate_install(struct gate *gate, struct rig *rig)
 {
-	memset(gate, 0, sizeof(*gate));
-	pthread_mutex_init(&gate->lock, NULL);
-	pthread_cond_init(&gate->change, NULL);
+	pthread_mutex_lock(&gate->lock);
+	gate->n_order = 0;
+	gate->error_ops = 0;
+	pthread_mutex_unlock(&gate->lock);
 	rig->file->hook = gate_hook;
 	rig->file->hook_arg = gate;
 }
@@ -483,10 +490,9 @@ static void test_hung_groups(void **state)
 	struct hc_store_page page = rig_put(rig, 1, 4096, 0);
 	struct hc_store_request *hung = rig_zalloc(200 * sizeof(*hung)), *one, get;
 	size_t n = 0, full = 0;
-	struct gate gate;
 
-	gate_install(&gate, rig);
-	gate_set(&gate, ~(1u << HC_STORE_GET));
+	gate_install(&the_gate, rig);
+	gate_set(&the_gate, ~(1u << HC_STORE_GET));
 	for (size_t i = 0; i < 200; i++) {
 		one = &hung[n];
 		*one = (struct hc_store_request){
@@ -502,7 +508,7 @@ static void test_hung_groups(void **state)
 	/* 3 groups of 16 requests; the rest was pushed back. */
 	assert_int_equal(n, 48);
 	assert_int_equal(full, 152);
-	gate_wait_held(&gate, HC_FILE_WRITERS + 2);
+	gate_wait_held(&the_gate, HC_FILE_WRITERS + 2);
 	for (int i = 0; i < 100; i++) {
 		get = (struct hc_store_request){
 			.op = HC_STORE_GET, .page = page, .data = rig->data};
@@ -510,7 +516,7 @@ static void test_hung_groups(void **state)
 	}
 	for (size_t i = 0; i < n; i++)
 		assert_int_equal(hung[i].result, 1);
-	gate_set(&gate, 0);
+	gate_set(&the_gate, 0);
 	for (size_t i = 0; i < n; i++)
 		assert_non_null(rig_wait(rig->store, RIG_WAIT_MS));
 	free(hung);
@@ -521,14 +527,14 @@ static void test_urgent(void **state)
 {
 	struct rig *rig = *state;
 	struct hc_store_page page;
-	struct hc_store_request requests[20], *refs[20];
-	struct gate gate;
+	static struct hc_store_request requests[20];
+	struct hc_store_request *refs[20];
 
 	rig->n_readers = 1;
 	rig_reopen(rig);
 	page = rig_put(rig, 1, 4096, 0);
-	gate_install(&gate, rig);
-	gate_set(&gate, 1u << HC_STORE_GET);
+	gate_install(&the_gate, rig);
+	gate_set(&the_gate, 1u << HC_STORE_GET);
 	for (size_t i = 0; i < 20; i++) {
 		requests[i] = (struct hc_store_request){
 			.op = HC_STORE_GET, .page = page, .data = rig->data};
@@ -537,18 +543,18 @@ static void test_urgent(void **state)
 		refs[i] = &requests[i];
 	}
 	assert_int_equal(rig->store->ops->submit(rig->store, refs, 1), 1);
-	gate_wait_held(&gate, 1);
+	gate_wait_held(&the_gate, 1);
 	assert_int_equal(rig->store->ops->submit(rig->store, refs + 1, 17), 15);
 	assert_int_equal(rig->store->ops->submit(rig->store, refs + 18, 2), 2);
-	gate_set(&gate, 0);
+	gate_set(&the_gate, 0);
 	for (size_t i = 0; i < 18; i++)
 		assert_non_null(rig_wait(rig->store, RIG_WAIT_MS));
-	assert_int_equal(gate.n_order, 18);
-	assert_int_equal(gate.order[0], 100);
-	assert_int_equal(gate.order[1], 118);
-	assert_int_equal(gate.order[2], 119);
+	assert_int_equal(the_gate.n_order, 18);
+	assert_int_equal(the_gate.order[0], 100);
+	assert_int_equal(the_gate.order[1], 118);
+	assert_int_equal(the_gate.order[2], 119);
 	for (size_t i = 3; i < 18; i++)
-		assert_int_equal(gate.order[i], 98 + i);
+		assert_int_equal(the_gate.order[i], 98 + i);
 }
 
 static void count_taken_out(void *arg, enum hc_log_level level, const char *component,
@@ -576,16 +582,15 @@ static void test_eio(void **state)
 	struct rig *rig = *state;
 	struct hc_store_page page = rig_put(rig, 1, 4096, 0), other = rig_put(rig, 2, 4096, 1);
 	atomic_int lines = 0;
-	struct gate gate;
 	uint64_t now_ns = HC_NS_PER_S;
 	static const enum hc_store_op ops[] = {HC_STORE_GET, HC_STORE_PUT, HC_STORE_REMOVE,
 					       HC_STORE_VERIFY};
 	uint64_t n, bytes;
 
 	hc_log_set_sink(count_taken_out, &lines);
-	gate_install(&gate, rig);
-	gate.error = -EIO;
-	gate.error_ops = 1u << HC_STORE_GET;
+	gate_install(&the_gate, rig);
+	the_gate.error = -EIO;
+	the_gate.error_ops = 1u << HC_STORE_GET;
 	for (int i = 0; i < 12; i++) {
 		hc_clock_fake_set_ns(now_ns, now_ns);
 		assert_int_equal(rig_op(rig, HC_STORE_GET, &page, 0, 0), -EIO);
@@ -596,7 +601,7 @@ static void test_eio(void **state)
 	hc_clock_fake_set_ns(now_ns, now_ns);
 	assert_int_equal(rig_op(rig, HC_STORE_GET, &page, 0, 0), -EIO);
 	assert_true(disk_out(rig, 0));
-	gate.error_ops = 0;
+	the_gate.error_ops = 0;
 	for (size_t i = 0; i < HC_ARRAY_SIZE(ops); i++)
 		assert_int_equal(rig_op(rig, ops[i], &page, 0, 0), -ENODEV);
 	assert_int_equal(rig->store->ops->list(rig->store, 0, rig_each, NULL), -ENODEV);
@@ -613,19 +618,19 @@ static void test_disk_gone(void **state)
 {
 	static const int errors[] = {-EROFS, -ENODEV};
 	struct rig *rig = *state;
-	struct hc_store_request gets[12], *one;
+	static struct hc_store_request gets[12];
+	struct hc_store_request *one;
 	struct hc_store_page page;
-	struct gate gate;
 
 	for (size_t e = 0; e < HC_ARRAY_SIZE(errors); e++) {
 		size_t n_gone = 0;
 
 		rig_reopen(rig);
 		page = rig_put(rig, 1, 4096, 0);
-		gate_install(&gate, rig);
-		gate.error = errors[e];
-		gate.error_ops = 1u << HC_STORE_PUT;
-		gate_set(&gate, 1u << HC_STORE_GET);
+		gate_install(&the_gate, rig);
+		the_gate.error = errors[e];
+		the_gate.error_ops = 1u << HC_STORE_PUT;
+		gate_set(&the_gate, 1u << HC_STORE_GET);
 		for (size_t i = 0; i < 12; i++) {
 			gets[i] = (struct hc_store_request){.op = HC_STORE_GET,
 							    .page = page,
@@ -633,7 +638,7 @@ static void test_disk_gone(void **state)
 			one = &gets[i];
 			assert_int_equal(rig->store->ops->submit(rig->store, &one, 1), 1);
 		}
-		gate_wait_held(&gate, HC_FILE_READERS);
+		gate_wait_held(&the_gate, HC_FILE_READERS);
 		one = &(struct hc_store_request){
 			.op = HC_STORE_PUT, .page = page, .data = rig->data};
 		assert_int_equal(rig->store->ops->submit(rig->store, &one, 1), 1);
@@ -646,7 +651,7 @@ static void test_disk_gone(void **state)
 		}
 		assert_int_equal(n_gone, errors[e] == -ENODEV ? 5 : 4);
 		assert_true(disk_out(rig, 0));
-		gate_set(&gate, 0);
+		gate_set(&the_gate, 0);
 		for (int i = 0; i < HC_FILE_READERS; i++)
 			assert_non_null(rig_wait(rig->store, RIG_WAIT_MS));
 	}
@@ -661,12 +666,11 @@ static void test_error_set(void **state)
 		     {-ENOMEM, -EIO},    {-ESTALE, -ESTALE}, {-ENXIO, -EIO}};
 	struct rig *rig = *state;
 	struct hc_store_page page = rig_put(rig, 1, 4096, 0);
-	struct gate gate;
 
-	gate_install(&gate, rig);
-	gate.error_ops = 1u << HC_STORE_PUT;
+	gate_install(&the_gate, rig);
+	the_gate.error_ops = 1u << HC_STORE_PUT;
 	for (size_t i = 0; i < HC_ARRAY_SIZE(cases); i++) {
-		gate.error = cases[i].medium;
+		the_gate.error = cases[i].medium;
 		for (int j = 0; j < 4; j++)
 			assert_int_equal(rig_op(rig, HC_STORE_PUT, &page, 0, 0), cases[i].result);
 		assert_false(disk_out(rig, 0));
