@@ -260,7 +260,8 @@ static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool
 		rc = memory_only ? hc_node_sync(node, deadline_ns, &n_left) : hc_backup_quiet(node, deadline_ns);
 	if (rc)
 		hc_debug(HC_NODE, "evict: not everything is backed up: %s", strerror(-rc));
-	qsort(collect->pages, collect->n, sizeof(*collect->pages), hc_key_deeper);
+	if (collect->n)
+		qsort(collect->pages, collect->n, sizeof(*collect->pages), hc_key_deeper);
 	for (size_t i = 0; i < collect->n; i++)
 		hc_evict_one(node, &collect->pages[i].key, &call);
 	free(collect->pages);

@@ -26,7 +26,8 @@ static void hc_adopt_recency(struct hc_adopt *adopt)
 {
 	if (hc_catalog_recency_load(adopt->node->catalog, &adopt->recency, &adopt->n_recency))
 		adopt->n_recency = 0;
-	qsort(adopt->recency, adopt->n_recency, sizeof(*adopt->recency), hc_recency_compare);
+	if (adopt->n_recency)
+		qsort(adopt->recency, adopt->n_recency, sizeof(*adopt->recency), hc_recency_compare);
 	for (size_t i = 0; i < adopt->n_recency; i++) {
 		if (adopt->recency[i].stamp > adopt->stamp_last)
 			adopt->stamp_last = adopt->recency[i].stamp;
