@@ -314,26 +314,27 @@ static void hc_print_escaped(FILE *out, const char *text)
 
 int hc_options_mount_string(const struct hc_options *options, char **text_p)
 {
-	bool has_fsname = false;
+	const char *fsname = options->cachedir;
 	char *text = NULL;
 	size_t n = 0;
 	FILE *out = open_memstream(&text, &n);
 
 	if (!out)
 		return -ENOMEM;
-	fputs("subtype=hicachefs,default_permissions", out);
+	for (uint32_t i = 0; i < options->n_mount_options; i++) {
+		if (!strncmp(options->mount_options[i], "fsname=", 7))
+			fsname = options->mount_options[i] + 7;
+	}
+	fputs("fsname=", out);
+	hc_print_escaped(out, fsname);
 	for (uint32_t i = 0; i < options->n_mount_options; i++) {
 		const char *option = options->mount_options[i];
 
-		if (!strcmp(option, "default_permissions"))
+		/* The front end adds default_permissions, and the subtype. */
+		if (!strcmp(option, "default_permissions") || !strncmp(option, "fsname=", 7))
 			continue;
-		has_fsname |= !strncmp(option, "fsname=", 7);
 		putc(',', out);
 		hc_print_escaped(out, option);
-	}
-	if (!has_fsname) {
-		fputs(",fsname=", out);
-		hc_print_escaped(out, options->cachedir);
 	}
 	if (fclose(out)) {
 		free(text);

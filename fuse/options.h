@@ -182,7 +182,7 @@ int hc_config_load(struct hc_options *options, const char *path) HC_MUST_CHECK;
 int hc_config_parse(struct hc_options *options, const char *name, const char *text,
 		    size_t n) HC_MUST_CHECK;
 
-/* The mount options as one string for libfuse, fsname, subtype and default_permissions included.
+/* The mount options as one string for libfuse, fsname included.
  * Heap. */
 int hc_options_mount_string(const struct hc_options *options, char **text_p) HC_MUST_CHECK;
 /* Every option in the config file's syntax, with its origin as a comment; actual (may be NULL):

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hicachefs CACHEDIR MOUNTPOINT: the daemon. Order: options, (fork,) checks, node, mount, serve; at
+ * SIGTERM, SIGINT or an unmount from outside: unmount, let go of everything, flush, end. In the
+ * background the parent stays until the mount answers, prints what went wrong otherwise, and has
+ * the daemon's exit status.
+ *
+ * Signals are taken by one thread of their own; all others block them. */
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <syslog.h>
+
+#include "config.h"
+#include "fuse/control.h"
+#include "fuse/setup.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/size.h"
+
+enum hc_phase { HC_PHASE_START, HC_PHASE_SERVE, HC_PHASE_STOP };
+
+struct hc_daemon {
+	struct hc_control control; /* options, node, fs */
+	struct hc_setup setup;
+	struct hc_node_config config;
+	pthread_rwlock_t fs_lock; /* fs for events: the node outlives it */
+	struct hc_fs *fs;
+	int ready_fd; /* of the parent that waits; -1 */
+	pthread_t signals;
+	atomic_int phase;
+	atomic_bool stop_asked;
+	atomic_bool ended;
+};
+
+/* --- log --- */
+
+static void hc_sink_stderr(void *arg, enum hc_log_level level, const char *component,
+			   const char *text)
+{
+	static const char *const words[] = {"error: ", "warning: ", "", "debug: ", "trace: "};
+
+	(void)arg;
+	if (!strcmp(component, HC_OPTIONS_LOG))
+		fprintf(stderr, "hicachefs: %s%s\n", words[level], text);
+	else
+		fprintf(stderr, "hicachefs: %s%s: %s\n", words[level], component, text);
+}
+
+static void hc_sink_syslog(void *arg, enum hc_log_level level, const char *component,
+			   const char *text)
+{
+	static const int priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG, LOG_DEBUG};
+
+	(void)arg;
+	syslog(priorities[level], "%s: %s", component, text);
+}
+
+/* --- signals --- */
+
+static void hc_signals_set(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
+}
+
+static void hc_daemon_reread(struct hc_daemon *daemon)
+{
+	struct hc_options *old, *options;
+
+	if (!daemon->control.options->config_file) {
+		hc_info(HC_OPTIONS_LOG, "SIGHUP: there is no config file to read again");
+		return;
+	}
+	if (hc_options_reread(daemon->control.options, &options)) {
+		hc_warn(HC_OPTIONS_LOG, "SIGHUP: the options stay as they were");
+		return;
+	}
+	hc_setup_tell_changes(daemon->control.options, options);
+	hc_log_set_level(options->debug
+				 ? HC_LOG_DEBUG
+				 : (enum hc_log_level)hc_option(options, HC_OPT_log_level)->number);
+	if (!hc_setup_limits(options, daemon->control.node))
+		hc_info(HC_OPTIONS_LOG, "SIGHUP: %s was read again", options->config_file);
+	pthread_mutex_lock(&daemon->control.lock);
+	old = daemon->control.options;
+	daemon->control.options = options;
+	pthread_mutex_unlock(&daemon->control.lock);
+	/* The node's configuration points into the first ones: their paths are those of this run.
+	 */
+	if (daemon->config.cachedir != old->cachedir)
+		hc_options_destroy(old);
+}
+
+static void hc_daemon_stop(struct hc_daemon *daemon, int number)
+{
+	int phase = atomic_load(&daemon->phase);
+
+	if (phase == HC_PHASE_STOP) {
+		hc_info(HC_OPTIONS_LOG, "stopping already; what is not on disk is being written");
+		return;
+	}
+	/* A start may take long, and may be cut off anywhere. */
+	if (phase == HC_PHASE_START && atomic_load(&daemon->stop_asked)) {
+		hc_warn(HC_OPTIONS_LOG, "the start is broken off");
+		_exit(HC_EXIT_FAILED);
+	}
+	hc_info(HC_OPTIONS_LOG, "%s: stopping", number == SIGINT ? "SIGINT" : "SIGTERM");
+	atomic_store(&daemon->stop_asked, true);
+	if (phase == HC_PHASE_SERVE)
+		hc_fs_stop(daemon->control.fs);
+}
+
+static void *hc_signals_main(void *arg)
+{
+	struct hc_daemon *daemon = arg;
+	sigset_t set;
+	int number;
+
+	hc_signals_set(&set);
+	while (!sigwait(&set, &number)) {
+		if (atomic_load(&daemon->ended))
+			break;
+		if (number != SIGHUP)
+			hc_daemon_stop(daemon, number);
+		else if (atomic_load(&daemon->phase) == HC_PHASE_SERVE)
+			hc_daemon_reread(daemon);
+	}
+	return NULL;
+}
+
+static int hc_signals_start(struct hc_daemon *daemon)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	sigset_t set;
+	int rc;
+
+	hc_signals_set(&set);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	sigaction(SIGPIPE, &ignore, NULL);
+	rc = -pthread_create(&daemon->signals, NULL, hc_signals_main, daemon);
+	if (rc)
+		hc_error(HC_OPTIONS_LOG, "no thread for signals: %s", strerror(-rc));
+	return rc;
+}
+
+static void hc_signals_end(struct hc_daemon *daemon)
+{
+	atomic_store(&daemon->ended, true);
+	pthread_kill(daemon->signals, SIGTERM);
+	pthread_join(daemon->signals, NULL);
+}
+
+/* --- serve --- */
+
+static void hc_daemon_event(void *arg, const struct hc_event *event)
+{
+	struct hc_daemon *daemon = arg;
+
+	pthread_rwlock_rdlock(&daemon->fs_lock);
+	if (daemon->fs)
+		hc_fs_event(daemon->fs, event);
+	pthread_rwlock_unlock(&daemon->fs_lock);
+}
+
+static int hc_daemon_create_fs(struct hc_daemon *daemon)
+{
+	const struct hc_options *options = daemon->control.options;
+	hc_autofree char *mount_options = NULL;
+	struct hc_fs_options fs = {
+		.mountpoint = options->mountpoint,
+		.n_threads = (uint32_t)hc_option(options, HC_OPT_threads)->number,
+		.budget_ns = hc_option(options, HC_OPT_budget_ms)->number * HC_NS_PER_MS,
+		.max_page_bytes = hc_option(options, HC_OPT_max_page_bytes)->number,
+		.debug = options->debug,
+		.vfiles = hc_control_files,
+		.vfiles_arg = &daemon->control,
+	};
+	int rc = hc_options_mount_string(options, &mount_options);
+
+	if (rc)
+		return rc;
+	fs.mount_options = mount_options;
+	return hc_fs_create(&fs, &daemon->control.fs);
+}
+
+static int hc_daemon_open_node(struct hc_daemon *daemon)
+{
+	int rc = hc_setup_node(daemon->control.options, &daemon->setup, &daemon->config);
+
+	if (rc)
+		return rc;
+	daemon->config.event = hc_daemon_event;
+	daemon->config.event_arg = daemon;
+	rc = hc_node_open(&daemon->config, &daemon->control.node);
+	if (rc)
+		return rc;
+	daemon->control.index_bytes = daemon->setup.index_bytes;
+	return hc_setup_limits(daemon->control.options, daemon->control.node);
+}
+
+static void hc_daemon_tell(const struct hc_daemon *daemon)
+{
+	char pool[16], disk[16], memory[16], used[16];
+	struct hc_node_stats s;
+
+	hc_node_stats(daemon->control.node, &s);
+	hc_size_format(s.pool.size_bytes, pool);
+	hc_size_format(s.disk_limit_bytes, disk);
+	hc_size_format(s.memory_bytes, memory);
+	hc_size_format(s.disk_used_bytes, used);
+	hc_info(HC_OPTIONS_LOG, "%s on %s: pool of %s (%s), %llu pages (%s) in memory",
+		daemon->control.options->cachedir, daemon->control.options->mountpoint, pool,
+		hc_pool_kind_name(s.pool.kind), (unsigned long long)s.n_pages_memory, memory);
+	if (daemon->config.disk_off)
+		hc_info(HC_OPTIONS_LOG, "memory only: nothing goes to disk");
+	else
+		hc_info(HC_OPTIONS_LOG, "disk limit %s, %llu pages (%s) on disk%s", disk,
+			(unsigned long long)s.n_pages_disk, used,
+			s.rebuilding ? ", rebuilding the catalog" : "");
+}
+
+/* The mount is there: who waits may look, and the terminal is let go. */
+static int hc_daemon_detach(struct hc_daemon *daemon)
+{
+	int null_fd;
+
+	if (daemon->ready_fd < 0)
+		return 0;
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null_fd < 0) {
+		hc_error(HC_OPTIONS_LOG, "/dev/null: %m");
+		return -EIO;
+	}
+	openlog("hicachefs", LOG_PID, LOG_DAEMON);
+	hc_log_set_sink(hc_sink_syslog, NULL);
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		dup2(null_fd, fd);
+	if (null_fd > STDERR_FILENO)
+		close(null_fd);
+	if (write(daemon->ready_fd, "m", 1) != 1)
+		hc_debug(HC_OPTIONS_LOG, "who started the daemon is gone");
+	close(daemon->ready_fd);
+	daemon->ready_fd = -1;
+	return 0;
+}
+
+static int hc_daemon_serve(struct hc_daemon *daemon)
+{
+	int rc = hc_fs_mount(daemon->control.fs, daemon->control.node);
+
+	if (rc)
+		return rc;
+	hc_daemon_tell(daemon);
+	rc = hc_daemon_detach(daemon);
+	atomic_store(&daemon->phase, HC_PHASE_SERVE);
+	if (!rc && atomic_load(&daemon->stop_asked))
+		hc_fs_stop(daemon->control.fs);
+	if (!rc)
+		rc = hc_fs_run(daemon->control.fs);
+	atomic_store(&daemon->phase, HC_PHASE_STOP);
+	hc_fs_unmount(daemon->control.fs);
+	return rc;
+}
+
+static void hc_daemon_end_fs(struct hc_daemon *daemon)
+{
+	struct hc_fs *fs = daemon->control.fs;
+
+	pthread_rwlock_wrlock(&daemon->fs_lock);
+	daemon->fs = NULL;
+	pthread_rwlock_unlock(&daemon->fs_lock);
+	hc_fs_destroy(fs);
+	daemon->control.fs = NULL;
+}
+
+static int hc_daemon_run(struct hc_daemon *daemon)
+{
+	uint64_t n_lost = 0;
+	int rc = hc_setup_check(daemon->control.options);
+
+	if (!rc)
+		rc = hc_daemon_create_fs(daemon);
+	if (rc)
+		return HC_EXIT_FAILED;
+	daemon->fs = daemon->control.fs;
+	rc = hc_daemon_open_node(daemon);
+	if (!rc)
+		rc = hc_daemon_serve(daemon);
+	atomic_store(&daemon->phase, HC_PHASE_STOP);
+	hc_daemon_end_fs(daemon);
+	if (daemon->control.node)
+		hc_node_close(daemon->control.node, &n_lost);
+	if (n_lost)
+		hc_warn(HC_OPTIONS_LOG, "stopped, but %llu pages could not be written to disk",
+			(unsigned long long)n_lost);
+	else if (!rc)
+		hc_info(HC_OPTIONS_LOG, "stopped");
+	return rc ? HC_EXIT_FAILED : n_lost ? HC_EXIT_NOT_SAVED : 0;
+}
+
+static void hc_raise_fd_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		hc_debug(HC_OPTIONS_LOG, "the limit of open files stays: %m");
+}
+
+/* Consumes options. */
+static int hc_daemon_main(struct hc_options *options, int ready_fd)
+{
+	struct hc_daemon daemon = {
+		.control = {.lock = PTHREAD_MUTEX_INITIALIZER,
+			    .options = options,
+			    .start_ns = hc_clock_now_ns()},
+		.fs_lock = PTHREAD_RWLOCK_INITIALIZER,
+		.ready_fd = ready_fd,
+	};
+	int status = HC_EXIT_FAILED;
+
+	hc_raise_fd_limit();
+	if (!hc_signals_start(&daemon)) {
+		status = hc_daemon_run(&daemon);
+		hc_signals_end(&daemon);
+	}
+	if (daemon.control.options != options)
+		hc_options_destroy(daemon.control.options);
+	hc_options_destroy(options);
+	return status;
+}
+
+/* --- background --- */
+
+static int hc_child_status(pid_t child)
+{
+	int wstatus;
+
+	while (waitpid(child, &wstatus, 0) < 0) {
+		if (errno != EINTR)
+			return HC_EXIT_FAILED;
+	}
+	if (WIFEXITED(wstatus))
+		return WEXITSTATUS(wstatus) ? WEXITSTATUS(wstatus) : HC_EXIT_FAILED;
+	hc_error(HC_OPTIONS_LOG, "the daemon died of signal %d before it served",
+		 WTERMSIG(wstatus));
+	return HC_EXIT_FAILED;
+}
+
+/* The parent: until the mount answers, or the daemon has ended (its messages are on the same
+ * terminal). */
+static int hc_parent_main(pid_t child, int ready_fd, const char *mountpoint)
+{
+	char byte, path[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	do {
+		n = read(ready_fd, &byte, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n != 1)
+		return hc_child_status(child);
+	snprintf(path, sizeof(path), "%s/.hicache/version", mountpoint);
+	/* The kernel holds this back until the daemon serves; it fails when the daemon ends. */
+	if (!stat(path, &st))
+		return 0;
+	hc_error(HC_OPTIONS_LOG, "%s: %m; see the system's log for why the daemon stopped", path);
+	return HC_EXIT_FAILED;
+}
+
+static int hc_background(struct hc_options *options)
+{
+	int fds[2], status;
+	pid_t child;
+
+	if (pipe2(fds, O_CLOEXEC)) {
+		hc_error(HC_OPTIONS_LOG, "no pipe: %m");
+		hc_options_destroy(options);
+		return HC_EXIT_FAILED;
+	}
+	child = fork();
+	if (child < 0) {
+		hc_error(HC_OPTIONS_LOG,
+			 "no process for the background: %m; -f stays in the foreground");
+		hc_options_destroy(options);
+		return HC_EXIT_FAILED;
+	}
+	if (!child) {
+		close(fds[0]);
+		setsid();
+		if (chdir("/"))
+			hc_debug(HC_OPTIONS_LOG, "/: %m");
+		return hc_daemon_main(options, fds[1]);
+	}
+	close(fds[1]);
+	status = hc_parent_main(child, fds[0], options->mountpoint);
+	close(fds[0]);
+	hc_options_destroy(options);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct hc_options *options;
+	enum hc_action action;
+
+	hc_log_set_sink(hc_sink_stderr, NULL);
+	if (hc_options_parse(argc, argv, &options, &action))
+		return HC_EXIT_USAGE;
+	if (action != HC_ACTION_MOUNT) {
+		if (action == HC_ACTION_HELP)
+			hc_options_help(stdout);
+		else
+			printf("hicachefs %s\n", PACKAGE_VERSION);
+		hc_options_destroy(options);
+		return fflush(stdout) ? HC_EXIT_FAILED : 0;
+	}
+	hc_log_set_level(options->debug
+				 ? HC_LOG_DEBUG
+				 : (enum hc_log_level)hc_option(options, HC_OPT_log_level)->number);
+	return options->foreground ? hc_daemon_main(options, -1) : hc_background(options);
+}
