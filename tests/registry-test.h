@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the registry share: a directory of their own, the last error caught, children that are killed. */
+/* What the tests of the registry share: a directory of their own, the last error caught, children
+ * that are killed. */
 #ifndef HC_REGISTRY_TEST_H
 #define HC_REGISTRY_TEST_H
 
@@ -31,7 +32,8 @@ static char last_error[1024];
 static const struct hc_owner root_owner = {10, 20, 0751};
 static const struct hc_owner user_owner = {1000, 1001, 0700};
 
-static inline void catch(void *arg, enum hc_log_level level, const char *component, const char *text)
+static inline void catch (void *arg, enum hc_log_level level, const char *component,
+			  const char *text)
 {
 	if (level == HC_LOG_ERROR)
 		snprintf(last_error, sizeof(last_error), "%s", text);
@@ -144,7 +146,8 @@ static inline void in_killed_child(void (*what)(void))
 	assert_int_equal(WTERMSIG(status), SIGKILL);
 }
 
-static inline void write_file(struct hc_registry *registry, struct hc_file_info *info, const char *text)
+static inline void write_file(struct hc_registry *registry, struct hc_file_info *info,
+			      const char *text)
 {
 	int fd;
 
@@ -156,7 +159,8 @@ static inline void write_file(struct hc_registry *registry, struct hc_file_info 
 	assert_int_equal(hc_file_set(registry, info, true, HC_DIR_SET_MTIME), 0);
 }
 
-static inline void check_file(struct hc_registry *registry, uint32_t dir, const char *name, const char *text)
+static inline void check_file(struct hc_registry *registry, uint32_t dir, const char *name,
+			      const char *text)
 {
 	struct hc_file_info info;
 	char got[64] = "";

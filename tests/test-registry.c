@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node/registry.h: identity, kills, damage, threads. Goal: a directory that is not ours is refused with the remedy and
- * left as it was; what was answered survives a kill; ids are never used twice. Method: real directories under TMPDIR,
- * children that kill themselves, the log caught. */
+/* node/registry.h: identity, kills, damage, threads. Goal: a directory that is not ours is refused
+ * with the remedy and left as it was; what was answered survives a kill; ids are never used twice.
+ * Method: real directories under TMPDIR, children that kill themselves, the log caught. */
 #include "registry-test.h"
 
 /* --- identity --- */
@@ -132,7 +132,8 @@ static int open_on_mount(const char *type, unsigned long flags, bool bind)
 			_exit(77);
 		last_error[0] = 0;
 		err = try_open(&registry, &rebuild);
-		_exit(strstr(last_error, dir_path) && strstr(last_error, bind ? "remount" : "use ext4")
+		_exit(strstr(last_error, dir_path) &&
+				      strstr(last_error, bind ? "remount" : "use ext4")
 			      ? -err
 			      : 78);
 	}
@@ -371,7 +372,8 @@ static void test_names_compacted(void **state)
 		assert_true(after.st_size < before.st_size / 10);
 		assert_int_equal(hc_space_find(registry, "keep {me}", &info), 0);
 		assert_int_equal(info.owner.uid, user_owner.uid);
-		assert_int_equal(hc_series_open(registry, info.id, "k_{64}", KVSPEC, false, &again), 0);
+		assert_int_equal(hc_series_open(registry, info.id, "k_{64}", KVSPEC, false, &again),
+				 0);
 		assert_int_equal(again, series);
 		mkdir_at(registry, 1, i ? "new1" : "new0");
 		assert_int_equal(hc_space_find(registry, i ? "new1" : "new0", &info), 0);
@@ -406,17 +408,21 @@ static void test_catalog_lost(void **state)
 			mkdir_at(registry, 1, "s");
 			assert_int_equal(hc_space_find(registry, "s", &space), 0);
 			space.quota_bytes = 99;
-			assert_int_equal(hc_space_set(registry, space.id, &space, HC_SPACE_SET_QUOTA), 0);
+			assert_int_equal(
+				hc_space_set(registry, space.id, &space, HC_SPACE_SET_QUOTA), 0);
 			info.owner.mode = 0711;
-			assert_int_equal(hc_dir_set(registry, space.dir, &info, HC_DIR_SET_MODE), 0);
+			assert_int_equal(hc_dir_set(registry, space.dir, &info, HC_DIR_SET_MODE),
+					 0);
 		}
 		assert_int_equal(hc_space_find(registry, "s", &space), 0);
-		assert_int_equal(hc_series_open(registry, space.id, "d/{2}/{64}", NULL, true, &series), 0);
+		assert_int_equal(
+			hc_series_open(registry, space.id, "d/{2}/{64}", NULL, true, &series), 0);
 		hc_registry_close(registry);
 		lose_catalog(i);
 		assert_int_equal(try_open(&registry, &rebuild), 0);
 		assert_true(rebuild);
-		/* The space is there with its owner and limits; the directories of pages are made again. */
+		/* The space is there with its owner and limits; the directories of pages are made
+		 * again. */
 		assert_int_equal(hc_space_find(registry, "s", &space), 0);
 		assert_int_equal(space.quota_bytes, 99);
 		assert_int_equal(space.owner.uid, user_owner.uid);
@@ -502,7 +508,8 @@ static void *look_up(void *arg)
 		if (hc_dir_list(busy, space.dir, &list, &n))
 			abort();
 		free(list);
-		if (hc_space_use(busy, space.id, 7, false) || hc_space_use(busy, space.id, -7, false))
+		if (hc_space_use(busy, space.id, 7, false) ||
+		    hc_space_use(busy, space.id, -7, false))
 			abort();
 	}
 	return NULL;

@@ -5,11 +5,12 @@
  *	        -> staging file (size not told, no slot, or larger than a page may be: scratch)
  *	        -> memory of its own (as the last, where nothing goes to disk) -> slot -> page
  *
- * The first write, allocate or truncate beyond 0 decides; a told size decides at create. The body's lock is held over
- * its own I/O and over calls of the node (order: fill, node): it only keeps users of the same body waiting.
+ * The first write, allocate or truncate beyond 0 decides; a told size decides at create. The body's
+ *lock is held over its own I/O and over calls of the node (order: fill, node): it only keeps users
+ *of the same body waiting.
  *
- * Charges: a slot is charged by its reservation; a file by the blocks it has, taken ahead of each write that may need
- * more and corrected by fstat after it. */
+ * Charges: a slot is charged by its reservation; a file by the blocks it has, taken ahead of each
+ *write that may need more and corrected by fstat after it. */
 #include "node/fill.h"
 
 #include <fcntl.h>
@@ -23,9 +24,9 @@
 #define HC_FILL_STAGING_BYTES 64
 #define HC_FILL_COPY_BYTES    ((size_t)HC_MIB)
 /* A growing file is held against the disk's limits each time it passes so many bytes. */
-#define HC_FILL_LOOK_BYTES    (16 * HC_MIB)
+#define HC_FILL_LOOK_BYTES (16 * HC_MIB)
 /* How long a body in memory of its own may wait for a slot at publish. */
-#define HC_FILL_PUBLISH_NS    HC_NS_PER_S
+#define HC_FILL_PUBLISH_NS HC_NS_PER_S
 
 enum hc_fill_where {
 	HC_FILL_NOWHERE,
@@ -39,9 +40,9 @@ struct hc_fill {
 	struct hc_node *node;
 	uint32_t space;
 	struct hc_domain domain;
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock;        /* all below */
 	_Atomic uint64_t size_bytes; /* also read without */
-	_Atomic int where;	     /* also read without */
+	_Atomic int where;           /* also read without */
 	struct hc_ref ref;
 	uint64_t init_bytes; /* of the slot: written or zeroed */
 	int fd;
@@ -79,7 +80,8 @@ static void uncharge(struct hc_fill *fill, uint64_t bytes)
 	fill->charged_bytes -= bytes;
 }
 
-/* The charge becomes what the file has: never more than was taken ahead, but for the file system's own blocks. */
+/* The charge becomes what the file has: never more than was taken ahead, but for the file system's
+ * own blocks. */
 static void correct_charge(struct hc_fill *fill)
 {
 	struct stat st;
@@ -116,7 +118,9 @@ static void drop(struct hc_fill *fill)
 	hc_fill_sums_reset(&fill->sums);
 }
 
-static int place_file(struct hc_fill *fill, uint64_t expect_bytes)
+/* For a body that reaches to end, of which so many bytes are going to come: the rest may be a hole.
+ */
+static int place_file(struct hc_fill *fill, uint64_t end, uint64_t expect_bytes)
 {
 	int err = hc_node_stage(fill->node, expect_bytes, &fill->disk, &fill->fd, fill->staging,
 				sizeof(fill->staging));
@@ -127,7 +131,7 @@ static int place_file(struct hc_fill *fill, uint64_t expect_bytes)
 	}
 	if (err != -ENODEV)
 		return err;
-	if (expect_bytes > max_page_bytes(fill))
+	if (end > max_page_bytes(fill))
 		return -EFBIG;
 	fill->fd = memfd_create("hicachefs-body", MFD_CLOEXEC);
 	if (fill->fd < 0)
@@ -165,7 +169,7 @@ static int place(struct hc_fill *fill, uint64_t size_bytes)
 		if (err == -EDQUOT)
 			return err;
 	}
-	return place_file(fill, size_bytes);
+	return place_file(fill, size_bytes, size_bytes <= max_page_bytes(fill) ? size_bytes : 0);
 }
 
 /* Bytes of the slot below end are valid from here on. */
@@ -184,7 +188,7 @@ static int move_to_file(struct hc_fill *fill, uint64_t end)
 	int err;
 
 	fill->where = HC_FILL_NOWHERE;
-	err = place_file(fill, end);
+	err = place_file(fill, end, n);
 	if (err) {
 		fill->where = HC_FILL_SLOT;
 		return err;
@@ -217,7 +221,8 @@ static int make_room(struct hc_fill *fill, uint64_t end, uint64_t hint)
 	if (fill->where == HC_FILL_NOWHERE)
 		err = place(fill, hint);
 	/* Nothing is in it yet, but the size was told wrong: another slot does. */
-	if (!err && fill->where == HC_FILL_SLOT && end > fill->ref.size_bytes && !fill->size_bytes) {
+	if (!err && fill->where == HC_FILL_SLOT && end > fill->ref.size_bytes &&
+	    !fill->size_bytes) {
 		drop(fill);
 		err = place(fill, end);
 	}
@@ -350,7 +355,8 @@ const void *hc_fill_peek(struct hc_fill *fill, uint64_t offset, size_t n)
 	const void *data = NULL;
 
 	pthread_mutex_lock(&fill->lock);
-	if (fill->where == HC_FILL_SLOT && n <= fill->size_bytes && offset <= fill->size_bytes - n) {
+	if (fill->where == HC_FILL_SLOT && n <= fill->size_bytes &&
+	    offset <= fill->size_bytes - n) {
 		init_slot(fill, offset + n);
 		data = (const char *)fill->ref.data + offset;
 	}
@@ -400,8 +406,8 @@ static int allocate_file(struct hc_fill *fill, uint64_t end)
 	if (err)
 		return err;
 	/* Where the file system cannot, it stays a hint. */
-	if (fill->where == HC_FILL_STAGED && fallocate(fill->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)end) &&
-	    errno != EOPNOTSUPP)
+	if (fill->where == HC_FILL_STAGED &&
+	    fallocate(fill->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)end) && errno != EOPNOTSUPP)
 		err = -errno;
 	correct_charge(fill);
 	return err;
@@ -558,7 +564,8 @@ static int publish_slot(struct hc_fill *fill, struct hc_ref *ref, const struct h
 	return result == -EEXIST ? 0 : result;
 }
 
-/* The bytes lie in the slot, up to the end of the last block: nobody else's bytes go to disk with them. */
+/* The bytes lie in the slot, up to the end of the last block: nobody else's bytes go to disk with
+ * them. */
 static int publish_in_slot(struct hc_fill *fill, struct hc_publish *item)
 {
 	int err;
@@ -580,7 +587,8 @@ static int publish_from_file(struct hc_fill *fill, struct hc_publish *item)
 
 	if (ftruncate(fill->fd, (off_t)item->size_bytes))
 		return -errno;
-	err = hc_fill_sums_fold(&fill->sums, item->size_bytes, NULL, read_leaf, fill, &item->checksum);
+	err = hc_fill_sums_fold(&fill->sums, item->size_bytes, NULL, read_leaf, fill,
+				&item->checksum);
 	if (err)
 		return err;
 	item->summed = true;

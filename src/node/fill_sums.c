@@ -57,7 +57,8 @@ static void set(struct hc_fill_sums *sums, size_t leaf_i, const void *data)
 }
 
 /* The next part of a leaf in a file. */
-static void add_carry(struct hc_fill_sums *sums, size_t leaf_i, size_t at, const void *data, size_t n)
+static void add_carry(struct hc_fill_sums *sums, size_t leaf_i, size_t at, const void *data,
+		      size_t n)
 {
 	if (!at && !sums->carry)
 		sums->carry = malloc(HC_LEAF_BYTES);
@@ -75,8 +76,8 @@ static void add_carry(struct hc_fill_sums *sums, size_t leaf_i, size_t at, const
 }
 
 /* A write inside one leaf. */
-static void write_leaf(struct hc_fill_sums *sums, size_t leaf_i, size_t at, const void *data, size_t n,
-		       const char *memory, bool in_order)
+static void write_leaf(struct hc_fill_sums *sums, size_t leaf_i, size_t at, const void *data,
+		       size_t n, const char *memory, bool in_order)
 {
 	sums->known[leaf_i] = 0;
 	if (n == HC_LEAF_BYTES)
@@ -157,7 +158,8 @@ int hc_fill_sums_fold(struct hc_fill_sums *sums, uint64_t size_bytes, const void
 	int err = (!memory && !buf) || !make_room(sums, size_bytes) ? -ENOMEM : 0;
 
 	for (size_t i = 0; i < n_leaves && !err; i++) {
-		size_t n = (size_t)hc_min_u64(HC_LEAF_BYTES, size_bytes - (uint64_t)i * HC_LEAF_BYTES);
+		size_t n =
+			(size_t)hc_min_u64(HC_LEAF_BYTES, size_bytes - (uint64_t)i * HC_LEAF_BYTES);
 
 		/* Only whole leaves are known. */
 		if (n < HC_LEAF_BYTES || !sums->known[i])

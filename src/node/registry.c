@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See registry.h: opening, closing and putting everything again. Order of opening: identity and its lock, `names`,
- * catalog, rows; of a fresh CACHEDIR the identity is completed last. */
+/* See registry.h: opening, closing and putting everything again. Order of opening: identity and its
+ * lock, `names`, catalog, rows; of a fresh CACHEDIR the identity is completed last. */
 #include <xxhash.h>
 
 #include "node/registry_internal.h"
@@ -14,7 +14,8 @@
 uint32_t hc_registry_hash(struct hc_registry *registry, uint64_t parent, const char *name, size_t n)
 {
 	/* Names are chosen by users: the seed is not known to them. */
-	uint64_t hash = XXH3_64bits_withSeed(name, n, registry->seed ^ parent * 0x9e3779b97f4a7c15u);
+	uint64_t hash =
+		XXH3_64bits_withSeed(name, n, registry->seed ^ parent * 0x9e3779b97f4a7c15u);
 
 	return (uint32_t)(hash ^ hash >> 32);
 }
@@ -109,7 +110,8 @@ static int refuse_catalog(const struct hc_registry_config *config, int err)
 
 	if (err == -EPROTO)
 		hc_error(HC_REGISTRY_COMPONENT,
-			 "%s: the catalog was written by a newer hicachefs: use that version, or name "
+			 "%s: the catalog was written by a newer hicachefs: use that version, or "
+			 "name "
 			 "another directory; nothing was changed",
 			 dir);
 	else if (err == -EBUSY)
@@ -147,8 +149,8 @@ static int load_or_renew(struct hc_registry *registry, const struct hc_registry_
 		return refuse_catalog(config, err);
 	if (err != -EBADMSG || !registry->catalog)
 		return err;
-	hc_warn(HC_REGISTRY_COMPONENT, "%s: the catalog is damaged: it is rebuilt from the page files",
-		registry->path);
+	hc_warn(HC_REGISTRY_COMPONENT,
+		"%s: the catalog is damaged: it is rebuilt from the page files", registry->path);
 	registry->rebuild = true;
 	hc_registry_reset(registry);
 	hc_catalog_close(registry->catalog);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Directories: a tree in memory, a row each in the catalog. A top-level one is a space. Each change is
- * journaled before it can be seen; the parent's mtime is of this run only. */
+/* Directories: a tree in memory, a row each in the catalog. A top-level one is a space. Each change
+ * is journaled before it can be seen; the parent's mtime is of this run only. */
 #include "index/rows.h"
 #include "node/registry_internal.h"
 #include "util/clock.h"
@@ -274,12 +274,13 @@ int hc_dir_make_under_change(struct hc_registry *registry, struct hc_dir *parent
 	if (err)
 		return err;
 	if (parent == registry->root)
-		err = new_space(registry, name,
-				&(struct hc_owner){dir->uid, dir->gid, dir->mode}, &space);
+		err = new_space(registry, name, &(struct hc_owner){dir->uid, dir->gid, dir->mode},
+				&space);
 	if (!err)
 		err = hc_dir_put(registry, dir, true);
 	if (err) {
-		/* A space of `names` without a directory is given one at the next start, or never seen. */
+		/* A space of `names` without a directory is given one at the next start, or never
+		 * seen. */
 		if (space && hc_names_put_gone(registry, space->id))
 			hc_debug(HC_REGISTRY_COMPONENT, "space %u stays in names", space->id);
 		hc_space_free(space);
@@ -364,7 +365,8 @@ static int remove_under_change(struct hc_registry *registry, uint32_t parent_id,
 	return drop_under_change(registry, dir);
 }
 
-int hc_dir_remove(struct hc_registry *registry, uint32_t parent, const char *name, uint64_t n_others)
+int hc_dir_remove(struct hc_registry *registry, uint32_t parent, const char *name,
+		  uint64_t n_others)
 {
 	int err;
 

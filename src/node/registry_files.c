@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ordinary files: names, owners and sizes in memory and in the catalog; contents in CACHEDIR/files/<id>
- * (without a CACHEDIR: a memfd each). A file whose name was taken stays known by its id, and charged, until
- * hc_file_forget. The size in CACHEDIR is the truth after a kill: rows follow the writes. */
+/* Ordinary files: names, owners and sizes in memory and in the catalog; contents in
+ * CACHEDIR/files/<id> (without a CACHEDIR: a memfd each). A file whose name was taken stays known
+ * by its id, and charged, until hc_file_forget. The size in CACHEDIR is the truth after a kill:
+ * rows follow the writes. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -24,8 +25,8 @@ static struct hc_file *file_at(struct hc_registry *registry, uint64_t id)
 	struct hc_link *link = hc_map_first(&registry->file_ids_map, id_hash(id));
 
 	for (; link; link = hc_map_match(link->next, id_hash(id))) {
-		struct hc_file *file = (struct hc_file *)((char *)link -
-							  offsetof(struct hc_file, by_id));
+		struct hc_file *file =
+			(struct hc_file *)((char *)link - offsetof(struct hc_file, by_id));
 
 		if (file->id == id)
 			return file;

@@ -5,9 +5,9 @@
  *   uuid <32 hex digits>
  *   pid <10 columns> daemon|embedded|none     rewritten in place by whoever holds the lock
  *
- * The file is made empty, locked, and gets its lines last: an empty one is an initialisation that was
- * interrupted, in which nothing can have been stored, and is begun anew. A directory that is not ours, or of a newer
- * version, is never written to. One thread. */
+ * The file is made empty, locked, and gets its lines last: an empty one is an initialisation that
+ * was interrupted, in which nothing can have been stored, and is begun anew. A directory that is
+ * not ours, or of a newer version, is never written to. One thread. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -20,7 +20,7 @@
 #include "util/rng.h"
 #include "util/size.h"
 
-#define HC_IDENTITY	    ".hicachefs"
+#define HC_IDENTITY         ".hicachefs"
 #define HC_IDENTITY_VERSION 1
 #define HC_IDENTITY_BYTES   256
 #define HC_IDENTITY_PROBE   "user.hicachefs"
@@ -72,7 +72,8 @@ static int refuse_write(const char *path, int err)
 			 path);
 	else if (err == -EACCES || err == -EPERM)
 		hc_error(HC_REGISTRY_COMPONENT,
-			 "%s may not be written by user %u: run as its owner, change its owner, or name "
+			 "%s may not be written by user %u: run as its owner, change its owner, or "
+			 "name "
 			 "another directory",
 			 path, (unsigned)geteuid());
 	else
@@ -105,15 +106,17 @@ static int refuse_busy(const char *path, int fd)
 	if (line && sscanf(line, "\npid %d %15s", &pid, kind) == 2 && pid > 0)
 		hc_error(HC_REGISTRY_COMPONENT,
 			 "%s is in use by %s (pid %d): %s, or name another directory", path,
-			 !strcmp(kind, "daemon") ? "a hicachefs daemon" : "a process that embeds the cache",
+			 !strcmp(kind, "daemon") ? "a hicachefs daemon"
+						 : "a process that embeds the cache",
 			 pid,
 			 !strcmp(kind, "daemon") ? "unmount it, or use its mount or socket"
 						 : "wait until it has ended");
 	else
-		hc_error(HC_REGISTRY_COMPONENT,
-			 "%s is in use by another process: wait until it has ended, or name another "
-			 "directory",
-			 path);
+		hc_error(
+			HC_REGISTRY_COMPONENT,
+			"%s is in use by another process: wait until it has ended, or name another "
+			"directory",
+			path);
 	return -EBUSY;
 }
 
@@ -138,10 +141,11 @@ static int read_identity(const char *path, int fd, uint8_t uuid[16], bool *empty
 	if (sscanf(text, "hicachefs %9u%n", &version, &at) != 1 || text[at] != '\n' || !version)
 		return refuse_foreign(path, HC_IDENTITY " is something else");
 	if (version > HC_IDENTITY_VERSION) {
-		hc_error(HC_REGISTRY_COMPONENT,
-			 "%s was made by a newer hicachefs (format %u, this one knows %d): use that "
-			 "version or name another directory; nothing was changed",
-			 path, version, HC_IDENTITY_VERSION);
+		hc_error(
+			HC_REGISTRY_COMPONENT,
+			"%s was made by a newer hicachefs (format %u, this one knows %d): use that "
+			"version or name another directory; nothing was changed",
+			path, version, HC_IDENTITY_VERSION);
 		return -EPROTO;
 	}
 	if (strncmp(text + at, "\nuuid ", 6) || hc_hex_decode(text + at + 6, uuid, 16) ||
@@ -176,7 +180,8 @@ static int probe_xattr(const char *path, int fd)
 	if (err != -EOPNOTSUPP && err != -ENOSPC)
 		return refuse_write(path, err);
 	hc_error(HC_REGISTRY_COMPONENT,
-		 "%s: its file system keeps no user xattrs: use ext4, xfs or btrfs (or tmpfs of Linux "
+		 "%s: its file system keeps no user xattrs: use ext4, xfs or btrfs (or tmpfs of "
+		 "Linux "
 		 "6.6 or later)",
 		 path);
 	return -ENOTSUP;
@@ -197,7 +202,8 @@ static int begin(int dir_fd, const char *path, bool noinit, int *fd_p)
 		return refuse_foreign(path, "it has no " HC_IDENTITY " and is not empty");
 	if (noinit) {
 		hc_error(HC_REGISTRY_COMPONENT,
-			 "%s is empty and noinit is set: mount the disk that holds the cache, or leave "
+			 "%s is empty and noinit is set: mount the disk that holds the cache, or "
+			 "leave "
 			 "noinit out once to initialise it",
 			 path);
 		return -ENOENT;
@@ -242,7 +248,8 @@ static int prepare_fresh(struct hc_registry *registry)
 		return refuse_foreign(registry->path,
 				      HC_IDENTITY " is empty and other files are there");
 	hc_rng_system(registry->uuid, sizeof(registry->uuid));
-	err = hc_file_replace(registry->dir_fd, "names", first_names, sizeof(first_names) - 1, 0600);
+	err = hc_file_replace(registry->dir_fd, "names", first_names, sizeof(first_names) - 1,
+			      0600);
 	return err ? refuse_write(registry->path, err) : 0;
 }
 
@@ -251,7 +258,8 @@ static int open_locked(struct hc_registry *registry, const struct hc_registry_co
 	const char *path = registry->path;
 	int err;
 
-	/* Before the lock: a newer version may lock otherwise. Then again: it may have been initialised meanwhile. */
+	/* Before the lock: a newer version may lock otherwise. Then again: it may have been
+	 * initialised meanwhile. */
 	err = read_identity(path, registry->lock_fd, registry->uuid, &registry->fresh);
 	if (err)
 		return err;
@@ -292,7 +300,8 @@ int hc_identity_open(struct hc_registry *registry, const struct hc_registry_conf
 		err = -errno;
 		if (err == -ENOENT)
 			hc_error(HC_REGISTRY_COMPONENT,
-				 "%s does not exist: make it (mkdir) on the disk that is to hold the "
+				 "%s does not exist: make it (mkdir) on the disk that is to hold "
+				 "the "
 				 "cache",
 				 registry->path);
 		else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers that are never used twice: a block is persisted (journaled) before its first number is handed
- * out, so a kill skips numbers and repeats none. Handing out is lock-free inside a block. */
+/* Numbers that are never used twice: a block is persisted (journaled) before its first number is
+ * handed out, so a kill skips numbers and repeats none. Handing out is lock-free inside a block. */
 #include <endian.h>
 
 #include "node/registry_internal.h"
@@ -36,7 +36,8 @@ static void counter_extend(struct hc_registry *registry, struct hc_counter *coun
 	if (atomic_load(&counter->next) > atomic_load(&counter->limit)) {
 		limit = atomic_load(&counter->next) + counter->block;
 		err = counter_store(registry, counter, limit, true);
-		/* Numbers that rows, slots and files bear are skipped at the next start in any case. */
+		/* Numbers that rows, slots and files bear are skipped at the next start in any
+		 * case. */
 		atomic_store(&counter->limit, limit);
 	}
 	pthread_mutex_unlock(&registry->ids);

@@ -5,8 +5,8 @@
  * journal of the catalog); `lock` guards what is in memory and is never held over I/O. A change is
  * checked under `change` alone (only its holder writes), made durable, then applied under `lock`
  * held for writing: so an error leaves nothing behind, and readers never wait for a disk.
- * Order: change, ids, lock. Series and spaces are never freed before close, so a pointer found under
- * the lock stays good; their ids are looked up without a lock. */
+ * Order: change, ids, lock. Series and spaces are never freed before close, so a pointer found
+ * under the lock stays good; their ids are looked up without a lock. */
 #ifndef HC_NODE_REGISTRY_INTERNAL_H
 #define HC_NODE_REGISTRY_INTERNAL_H
 
@@ -26,7 +26,7 @@
 /* Series and space ids are 24 bits: 16 Mi over the life of a cache. */
 #define HC_REGISTRY_IDS_TOP  4096u
 #define HC_REGISTRY_DIRS_TOP (1u << 20)
-#define HC_IDMAP_CHUNK	     4096u
+#define HC_IDMAP_CHUNK       4096u
 #define HC_NAMES_BYTES_MAX   HC_GIB
 #define HC_NAMES_LINE_BYTES  8192
 
@@ -144,7 +144,7 @@ struct hc_file {
 	uint64_t size_bytes;
 	uint64_t mtime_ns;
 	struct hc_space *space; /* charged */
-	struct hc_dir *dir;	/* NULL: its name is taken */
+	struct hc_dir *dir;     /* NULL: its name is taken */
 	struct hc_file *next;
 	struct hc_file *prev;
 	struct hc_owner owner;
@@ -166,7 +166,7 @@ struct hc_registry {
 	int files_fd;
 	bool fresh;
 	bool rebuild; /* the page rows are not whole */
-	char *path; /* of CACHEDIR, for messages */
+	char *path;   /* of CACHEDIR, for messages */
 	uint8_t uuid[16];
 	uint64_t seed;
 	struct hc_catalog *catalog;
@@ -219,11 +219,12 @@ static inline void hc_registry_done(struct hc_registry *registry)
 	pthread_rwlock_unlock(&registry->lock);
 }
 
-uint32_t hc_registry_hash(struct hc_registry *registry, uint64_t parent, const char *name, size_t n);
+uint32_t hc_registry_hash(struct hc_registry *registry, uint64_t parent, const char *name,
+			  size_t n);
 
 /* registry_identity.c: opens CACHEDIR, locks it, reads or begins the identity (registry->fresh). */
-int hc_identity_open(struct hc_registry *registry, const struct hc_registry_config *config)
-	HC_MUST_CHECK;
+int hc_identity_open(struct hc_registry *registry,
+		     const struct hc_registry_config *config) HC_MUST_CHECK;
 /* The last step of initialising: from here on it is a cache. */
 int hc_identity_commit(struct hc_registry *registry, bool embedded) HC_MUST_CHECK;
 void hc_identity_close(struct hc_registry *registry);
@@ -233,7 +234,8 @@ void hc_counter_start(struct hc_counter *counter, uint64_t next, uint64_t block,
 uint64_t hc_counter_next(struct hc_registry *registry, struct hc_counter *counter);
 /* At a clean end: nothing is skipped. */
 void hc_counter_stop(struct hc_registry *registry, struct hc_counter *counter);
-int hc_counter_put(struct hc_registry *registry, struct hc_counter *counter, bool now) HC_MUST_CHECK;
+int hc_counter_put(struct hc_registry *registry, struct hc_counter *counter,
+		   bool now) HC_MUST_CHECK;
 
 /* registry_names.c: the text file. Appends are durable at return; change lock held. */
 int hc_names_load(struct hc_registry *registry) HC_MUST_CHECK;
@@ -253,7 +255,8 @@ void hc_space_free(struct hc_space *space);
 int hc_space_put(struct hc_registry *registry, const struct hc_space *space,
 		 const struct hc_owner *owner, bool now) HC_MUST_CHECK;
 int hc_series_new(struct hc_registry *registry, struct hc_space *space, uint32_t id,
-		  const char *pattern, const char *kvspec, struct hc_series **series_p) HC_MUST_CHECK;
+		  const char *pattern, const char *kvspec,
+		  struct hc_series **series_p) HC_MUST_CHECK;
 /* lock held for writing */
 void hc_series_add_locked(struct hc_registry *registry, struct hc_series *series);
 /* lock or change held */
@@ -261,16 +264,16 @@ struct hc_series *hc_series_find(struct hc_registry *registry, const struct hc_s
 				 const char *pattern);
 
 /* registry_dirs.c */
-int hc_dir_new(struct hc_registry *registry, uint32_t id, const char *name, struct hc_dir **dir_p)
-	HC_MUST_CHECK;
+int hc_dir_new(struct hc_registry *registry, uint32_t id, const char *name,
+	       struct hc_dir **dir_p) HC_MUST_CHECK;
 void hc_dir_link_locked(struct hc_registry *registry, struct hc_dir *dir, struct hc_dir *parent);
 void hc_dir_unlink_locked(struct hc_registry *registry, struct hc_dir *dir);
 struct hc_dir *hc_dir_child(struct hc_registry *registry, const struct hc_dir *parent,
 			    const char *name);
 int hc_dir_put(struct hc_registry *registry, const struct hc_dir *dir, bool now) HC_MUST_CHECK;
 /* 0, or why a name cannot be used in that directory. */
-int hc_dir_check_name(struct hc_registry *registry, const struct hc_dir *parent, const char *name)
-	HC_MUST_CHECK;
+int hc_dir_check_name(struct hc_registry *registry, const struct hc_dir *parent,
+		      const char *name) HC_MUST_CHECK;
 int hc_dir_path_of(const struct hc_dir *dir, char path[HC_PATH_BYTES]) HC_MUST_CHECK;
 int hc_dir_make_under_change(struct hc_registry *registry, struct hc_dir *parent, const char *name,
 			     const struct hc_owner *owner, struct hc_dir **dir_p) HC_MUST_CHECK;
@@ -278,8 +281,8 @@ int hc_dir_make_under_change(struct hc_registry *registry, struct hc_dir *parent
 /* registry_files.c */
 struct hc_file *hc_file_named(struct hc_registry *registry, const struct hc_dir *dir,
 			      const char *name);
-int hc_file_load_row(struct hc_registry *registry, uint64_t id, const struct hc_row_file *row)
-	HC_MUST_CHECK;
+int hc_file_load_row(struct hc_registry *registry, uint64_t id,
+		     const struct hc_row_file *row) HC_MUST_CHECK;
 int hc_file_put(struct hc_registry *registry, const struct hc_file *file, bool now) HC_MUST_CHECK;
 void hc_file_free(struct hc_file *file);
 /* Contents without a row are removed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry from its rows, at open; nobody else looks yet. Rows are input: what hangs nowhere is dropped with a
- * message. A top-level directory without a space gets one, a space without a directory too (a change that was
- * cut short, or a catalog that was lost). */
+/* The registry from its rows, at open; nobody else looks yet. Rows are input: what hangs nowhere is
+ * dropped with a message. A top-level directory without a space gets one, a space without a
+ * directory too (a change that was cut short, or a catalog that was lost). */
 #include <endian.h>
 
 #include "index/rows.h"
@@ -11,7 +11,7 @@
 
 #define HC_SEQUENCE_BLOCK 65536u
 #define HC_NODE_ID_BLOCK  65536u
-#define HC_DIR_ID_BLOCK	  1024u
+#define HC_DIR_ID_BLOCK   1024u
 #define HC_FILE_ID_BLOCK  1024u
 
 struct load {
@@ -47,7 +47,8 @@ static int load_space(void *arg, uint64_t key, const void *value, size_t n_bytes
 {
 	struct load *load = arg;
 	struct hc_row_space row;
-	struct hc_space *space = key <= UINT32_MAX ? hc_space_at(load->registry, (uint32_t)key) : NULL;
+	struct hc_space *space =
+		key <= UINT32_MAX ? hc_space_at(load->registry, (uint32_t)key) : NULL;
 
 	load->err = hc_row_space_unpack(value, n_bytes, &row);
 	if (load->err || !space)
@@ -180,7 +181,8 @@ static struct hc_space *live_space(struct hc_registry *registry, const char *nam
 	for (uint32_t id = HC_SPACE_ROOT + 1; id < registry->next_space; id++) {
 		struct hc_space *space = hc_space_at(registry, id);
 
-		if (space && !atomic_load(&space->gone) && !space->dir && !strcmp(space->name, name))
+		if (space && !atomic_load(&space->gone) && !space->dir &&
+		    !strcmp(space->name, name))
 			return space;
 	}
 	return NULL;
@@ -246,8 +248,7 @@ static int make_missing(struct hc_registry *registry)
 			atomic_store(&space->gone, true);
 			continue;
 		}
-		err = hc_dir_new(registry,
-				 (uint32_t)hc_counter_next(registry, &registry->dir_ids),
+		err = hc_dir_new(registry, (uint32_t)hc_counter_next(registry, &registry->dir_ids),
 				 space->name, &dir);
 		if (err)
 			return err;
@@ -396,8 +397,8 @@ static void free_files(struct hc_registry *registry)
 	for (uint32_t i = 0; map->buckets && i <= map->mask; i++) {
 		while (map->buckets[i]) {
 			struct hc_link *link = map->buckets[i];
-			struct hc_file *file = (struct hc_file *)((char *)link -
-								  offsetof(struct hc_file, by_id));
+			struct hc_file *file =
+				(struct hc_file *)((char *)link - offsetof(struct hc_file, by_id));
 
 			map->buckets[i] = link->next;
 			map->n--;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CACHEDIR/names: which id is which space and series. Append-only while open; a line is durable before
- * its id is used. What is read is input: a line without its end (torn append) is cut off, a damaged one is
- * skipped with a message and costs its pages, and ids go on behind whatever it may have said.
+/* CACHEDIR/names: which id is which space and series. Append-only while open; a line is durable
+ * before its id is used. What is read is input: a line without its end (torn append) is cut off, a
+ * damaged one is skipped with a message and costs its pages, and ids go on behind whatever it may
+ * have said.
  *
  *   space <id> <name> [<uid> <gid> <octal mode> <quota bytes> <max age s> <priority>]
  *   gone <space id>                 the space's directory was removed; its series are gone with it
  *   series <id> <space id> <pattern> [<kvspec text>]
  *   next <space id> <series id>     smallest ids that are free
  *
- * A later line of the same id changes what an earlier one said (a rename, an owner, a declaration). Where most lines
- * are of the past, the file is written anew at open. */
+ * A later line of the same id changes what an earlier one said (a rename, an owner, a declaration).
+ * Where most lines are of the past, the file is written anew at open. */
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -83,8 +84,8 @@ static int append(struct hc_registry *registry, const char *line, size_t n)
 		return 0;
 	}
 	hc_error(HC_REGISTRY_COMPONENT,
-		 "%s/names: cannot be written: %s: no new spaces and series until it can", registry->path,
-		 strerror(-err));
+		 "%s/names: cannot be written: %s: no new spaces and series until it can",
+		 registry->path, strerror(-err));
 	/* Half a line must not stand before the next one. */
 	if (ftruncate(registry->names_fd, (off_t)registry->names_bytes))
 		registry->names_broken = true;
@@ -184,7 +185,8 @@ static int read_space(struct hc_registry *registry, char *text)
 		*rest++ = 0;
 	err = unescape(text, name);
 	n = rest ? sscanf(rest, "%u %u %o %llu %llu %u%n", &uid, &gid, &mode, &quota, &max_age,
-			  &priority, &end) : 6;
+			  &priority, &end)
+		 : 6;
 	if (err || n != 6 || (rest && rest[end]) || mode > 07777 || priority > UINT8_MAX ||
 	    (id == HC_SPACE_ROOT) != !strcmp(name, "."))
 		return -EBADMSG;
@@ -309,7 +311,8 @@ static int read_text(struct hc_registry *registry, char *text, size_t n, uint32_
 	registry->next_space += n_bad;
 	registry->next_series += n_bad;
 	if (n_bad > 1)
-		hc_warn(HC_REGISTRY_COMPONENT, "%s/names: %u lines are damaged", registry->path, n_bad);
+		hc_warn(HC_REGISTRY_COMPONENT, "%s/names: %u lines are damaged", registry->path,
+			n_bad);
 	if (registry->names_bytes < n)
 		hc_warn(HC_REGISTRY_COMPONENT, "%s/names: half a line at the end is cut off",
 			registry->path);
@@ -395,9 +398,10 @@ int hc_names_load(struct hc_registry *registry)
 	if (!err && !hc_space_at(registry, HC_SPACE_ROOT))
 		err = -EBADMSG;
 	if (err)
-		hc_error(HC_REGISTRY_COMPONENT,
-			 "%s/names cannot be used: %s: without it nobody knows which page is which: "
-			 "restore it, or empty the directory to begin anew",
-			 registry->path, strerror(-err));
+		hc_error(
+			HC_REGISTRY_COMPONENT,
+			"%s/names cannot be used: %s: without it nobody knows which page is which: "
+			"restore it, or empty the directory to begin anew",
+			registry->path, strerror(-err));
 	return err;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From (directory, name) to a page's key and back: the grammar is model/pagename.h's, the series are ours. */
+/* From (directory, name) to a page's key and back: the grammar is model/pagename.h's, the series
+ * are ours. */
 #include "node/registry_internal.h"
 
 /* The directory's path and space. */
@@ -50,7 +51,8 @@ static int find_series(struct hc_registry *registry, uint32_t space, const char 
 	return find_opaque(registry, space, intern, id_p);
 }
 
-/* What a temporary is going to be, or the name itself. Parsed is of the target where there is one. */
+/* What a temporary is going to be, or the name itself. Parsed is of the target where there is one.
+ */
 static int fill_page(struct hc_registry *registry, uint32_t space, const char *dir,
 		     const char *name, const struct hc_pagename *parsed, bool intern,
 		     struct hc_name *out)

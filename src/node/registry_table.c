@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps of the registry: see registry_internal.h. Adding never fails: a table that cannot grow has longer
- * chains. */
+/* Maps of the registry: see registry_internal.h. Adding never fails: a table that cannot grow has
+ * longer chains. */
 #include "node/registry_internal.h"
 
 #define HC_MAP_FIRST 64u
