@@ -409,7 +409,10 @@ int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p)
 	if (atomic_load(&node->rebuilding))
 		return -EAGAIN;
 	pthread_mutex_lock(&node->gc_lock);
+	/* Staging files that are being adopted have their sequence, but no entry yet: wait for those. */
+	pthread_rwlock_wrlock(&node->adopt_lock);
 	node->gc_sequence = hc_registry_next_sequence(node->registry);
+	pthread_rwlock_unlock(&node->adopt_lock);
 	for (uint16_t disk = 0; !rc && disk < hc_node_n_disks(node); disk++) {
 		uint64_t n, b;
 

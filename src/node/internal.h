@@ -142,6 +142,7 @@ struct hc_node {
 	bool has_evict, has_backup, has_progress, has_keeper;
 	pthread_mutex_t gc_lock;      /* one gc at a time; before every other lock */
 	uint64_t gc_sequence;	      /* under gc_lock */
+	pthread_rwlock_t adopt_lock;  /* read: a staging file becomes a page; write: gc takes its mark */
 	uint64_t scrub_cursor;
 	uint64_t recency_ns;	      /* keeper: when it was last stored */
 	int progress_fd;	      /* eventfd that ends the progress thread */

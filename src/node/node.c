@@ -53,6 +53,7 @@ static int hc_node_sync_objects(struct hc_node *node)
 	pthread_mutex_init(&node->backup_lock, NULL);
 	pthread_mutex_init(&node->recut_lock, NULL);
 	pthread_mutex_init(&node->gc_lock, NULL);
+	pthread_rwlock_init(&node->adopt_lock, NULL);
 	hc_cond_init(&node->backup_cond);
 	hc_wait_init(&node->room);
 	hc_wait_init(&node->evict_bell);
@@ -146,7 +147,7 @@ static int hc_node_pool_where(struct hc_node *node, struct hc_pool_config *confi
 	}
 	config->size_bytes = c->pool_bytes;
 	if (!config->size_bytes) {
-		rc = hc_pool_default_size(&config->size_bytes);
+		rc = hc_pool_default_size_for(config->uuid, c->pool_path, &config->size_bytes);
 		if (rc)
 			return rc;
 	}
@@ -289,6 +290,7 @@ static void hc_node_free_tables(struct hc_node *node)
 	pthread_mutex_destroy(&node->backup_lock);
 	pthread_mutex_destroy(&node->recut_lock);
 	pthread_mutex_destroy(&node->gc_lock);
+	pthread_rwlock_destroy(&node->adopt_lock);
 	pthread_cond_destroy(&node->backup_cond);
 	hc_wait_destroy(&node->room);
 	hc_wait_destroy(&node->evict_bell);

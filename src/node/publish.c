@@ -393,29 +393,27 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 	return hc_io_run(node, io, hc_clock_now_ns() + HC_ADOPT_NS);
 }
 
-int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item)
+/* adopt_lock held for reading. */
+static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item,
+			      const struct hc_publish_place *place, uint32_t *number_p, uint64_t *sequence_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
 	struct hc_after replaced = {0};
-	struct hc_publish_place place;
 	struct hc_entry *entry;
-	uint64_t sequence, ticket;
-	uint32_t number = HC_ENTRY_NONE;
+	uint64_t sequence = hc_registry_next_sequence(node->registry);
 	int rc;
 
-	hc_assert(item->summed && item->size_bytes);
-	hc_publish_place(node, item, hc_index_stamp(node->index), &place);
-	sequence = hc_registry_next_sequence(node->registry);
 	rc = hc_stage_adopt(node, disk, staging, item, sequence);
 	if (!rc)
 		rc = hc_family_add(node, item->key.series, &item->parent, 0, 1);
 	if (rc)
 		return rc;
 	hc_shard_lock(shard);
-	rc = hc_publish_insert(node, shard, item, &place, sequence, &replaced, &entry);
+	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
 	if (!rc) {
 		entry->disk = disk;
-		number = entry->number;
+		*number_p = entry->number;
+		*sequence_p = sequence;
 		atomic_fetch_add(&node->n_disk, 1);
 		atomic_fetch_add(&node->disk_bytes, entry->size_bytes);
 		hc_entry_push_space(node, entry);
@@ -423,9 +421,29 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 	hc_shard_unlock(shard);
 	hc_after_run(node, &replaced);
 	if (rc) {
+		struct hc_after after = {.remove_file = true, .disk_id = disk};
+
+		after.page = (struct hc_store_page){.sequence = sequence, .series = item->key.series, .hash = item->key.hash};
+		hc_after_run(node, &after);
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, 0, -1));
-		return rc;
 	}
+	return rc;
+}
+
+int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item)
+{
+	struct hc_publish_place place;
+	uint64_t sequence = 0, ticket;
+	uint32_t number = HC_ENTRY_NONE;
+	int rc;
+
+	hc_assert(item->summed && item->size_bytes);
+	hc_publish_place(node, item, hc_index_stamp(node->index), &place);
+	pthread_rwlock_rdlock(&node->adopt_lock);
+	rc = hc_publish_adopted(node, disk, staging, item, &place, &number, &sequence);
+	pthread_rwlock_unlock(&node->adopt_lock);
+	if (rc)
+		return rc;
 	if (hc_space_use(node->registry, hc_series_space(node->registry, item->key.series), (int64_t)item->size_bytes,
 			 true))
 		hc_debug(HC_NODE, "series %u has no account", item->key.series);

@@ -42,6 +42,7 @@ static uint32_t hc_segment_median(struct hc_node *node, const struct hc_pool_seg
 /* The segment of another class with the oldest median stamp. */
 static bool hc_recut_pick(struct hc_node *node, const struct hc_class *class, uint32_t *segment_p, uint32_t *stamp_p)
 {
+	uint32_t best = 0;
 	bool found = false;
 
 	for (uint32_t i = 0; i < hc_pool_n_segments(node->pool); i++) {
@@ -54,12 +55,13 @@ static bool hc_recut_pick(struct hc_node *node, const struct hc_class *class, ui
 		     !memcmp(&info.domain, &class->domain, sizeof(info.domain))))
 			continue;
 		stamp = info.n_free == info.n_slots ? 0 : hc_segment_median(node, &info);
-		if (!found || stamp < *stamp_p) {
+		if (!found || stamp < best) {
 			*segment_p = i;
-			*stamp_p = stamp;
+			best = stamp;
 			found = true;
 		}
 	}
+	*stamp_p = best;
 	return found;
 }
 
@@ -159,8 +161,8 @@ static bool hc_recut_empty(struct hc_node *node, uint32_t segment, struct hc_cla
 bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer)
 {
 	uint64_t now_ns = hc_clock_now_ns();
+	uint32_t segment = UINT32_MAX, stamp = 0;
 	struct hc_class *victim;
-	uint32_t segment, stamp;
 	bool done = false;
 
 	if (!even_if_warmer && !node->config.no_evictor && now_ns - atomic_load(&class->compared_ns) < HC_RECUT_COMPARE_NS)

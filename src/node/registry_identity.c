@@ -31,7 +31,7 @@ static const char first_names[] = "space 1 . 0 0 755 0 0 0\n";
 static bool is_leftover(const char *name)
 {
 	return !strcmp(name, HC_IDENTITY) || !strcmp(name, "names") || !strcmp(name, "files") ||
-	       !strncmp(name, "names.", 6) || !strncmp(name, "catalog.mdb", 11) ||
+	       !strncmp(name, "names.", 6) || !strncmp(name, "catalog.", 8) ||
 	       !strncmp(name, "journal.", 8) || !strncmp(name, "recency", 7);
 }
 
