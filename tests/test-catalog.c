@@ -682,6 +682,45 @@ static void test_truncated_at_open(void **state)
 	free(text);
 }
 
+/* One bit of a page's head in the file: LMDB would take a wild `upper` for granted when it writes there. Either the damage
+ * is seen at load, or the page was free and changes go through. */
+static void test_damaged_heads(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX], *text;
+	size_t n_text, n_bad = 0;
+	struct hc_rng rng;
+
+	hc_log_set_sink(quiet_sink, NULL);
+	hc_rng_seed(&rng, 23);
+	hc_catalog_close(filled(f));
+	path_of(f, "catalog.mdb", path);
+	assert_int_equal(hc_file_read(AT_FDCWD, path, HC_GIB, &text, &n_text), 0);
+	for (int i = 0; i < 40; i++) {
+		size_t at = (2 + hc_rng_below(&rng, n_text / 4096 - 2)) * 4096 + 15, n = 0;
+		struct hc_catalog *c;
+		int rc;
+
+		text[at] ^= 0x40;
+		write_file(f, "catalog.mdb", text, n_text);
+		text[at] ^= 0x40;
+		rc = hc_catalog_open(&f->config, &c);
+		n_bad += rc != 0;
+		if (rc)
+			continue;
+		rc = hc_catalog_load(c, HC_TABLE_PAGES, each_any, &n);
+		n_bad += rc != 0;
+		for (uint64_t k = 0; !rc && k < ROWS_MAX; k += 3)
+			assert_int_equal(hc_catalog_del(c, HC_TABLE_PAGES, k, false, NULL), 0);
+		if (!rc)
+			assert_int_equal(hc_catalog_sync(c, 0, deadline()), 0);
+		hc_catalog_close(c);
+	}
+	assert_true(n_bad > 20);
+	hc_log_set_sink(NULL, NULL);
+	free(text);
+}
+
 /* A SIGBUS that is not the catalog's reaches the handler that was there before, or ends the process; sent or by an
  * access; also where that handler came after the first catalog. */
 static void on_sigbus(int number)
@@ -880,6 +919,7 @@ static const struct CMUnitTest tests[] = {
 	WITH_DIR(test_removed),		  WITH_DIR(test_truncated_at_open),
 	WITH_DIR(test_sigbus_of_others),  WITH_DIR(test_disk_full),
 	WITH_DIR(test_threads),		  WITH_DIR(test_recency),
+	WITH_DIR(test_damaged_heads),
 };
 
 int main(int argc, char **argv)

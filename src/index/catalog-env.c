@@ -584,7 +584,29 @@ struct hc_env_load {
 	uint64_t after; /* the last key handed on */
 	uint8_t *buf;	/* (key, length, value) one after the other */
 	size_t n_bytes;
+	size_t page_bytes;
 };
+
+/* The head of a page in LMDB's data version 1, which later writes to the page believe: LMDB itself checks only what a
+ * reader needs, and a damaged `upper` would end in a wild write. */
+struct hc_mdb_page {
+	uint64_t number;
+	uint16_t pad;
+	uint16_t flags;
+	uint16_t lower, upper;
+};
+#define HC_MDB_PAGE_LEAF 0x02u
+
+/* key lies in a leaf page. */
+static bool hc_leaf_is_sound(const void *key, size_t page_bytes)
+{
+	const struct hc_mdb_page *page =
+		(const struct hc_mdb_page *)((uintptr_t)key & ~(uintptr_t)(page_bytes - 1));
+
+	return (page->flags & HC_MDB_PAGE_LEAF) && page->lower > sizeof(*page) &&
+	       page->lower % 2 == 0 && page->lower <= page->upper && page->upper < page_bytes &&
+	       page->upper % 2 == 0;
+}
 
 static int hc_load_copy(struct hc_env_load *l, MDB_cursor *cursor)
 {
@@ -595,7 +617,8 @@ static int hc_load_copy(struct hc_env_load *l, MDB_cursor *cursor)
 	for (; !rc; rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT)) {
 		uint64_t key, length = v.mv_size;
 
-		if (k.mv_size != sizeof(key) || v.mv_size > HC_VALUE_BYTES_MAX)
+		if (k.mv_size != sizeof(key) || v.mv_size > HC_VALUE_BYTES_MAX ||
+		    !hc_leaf_is_sound(k.mv_data, l->page_bytes))
 			return MDB_CORRUPTED;
 		memcpy(&key, k.mv_data, sizeof(key));
 		key = be64toh(key);
@@ -624,9 +647,12 @@ static int hc_load_call(void *arg)
 	struct hc_env_load *l = arg;
 	struct hc_env *env = l->env;
 	int rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &env->read_txn);
+	MDB_stat stat;
 
 	if (rc)
 		return hc_env_errno(rc);
+	mdb_env_stat(env->mdb, &stat);
+	l->page_bytes = stat.ms_psize;
 	rc = mdb_cursor_open(env->read_txn, env->dbis[l->table], &env->read_cursor);
 	if (!rc) {
 		rc = hc_load_copy(l, env->read_cursor);
