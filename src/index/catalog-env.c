@@ -153,6 +153,27 @@ uint64_t hc_env_epoch(const struct hc_env *env)
 
 /* Opening */
 
+/* The head of a page in LMDB's data version 1, which later writes to the page believe: LMDB itself checks only what a
+ * reader needs, and a damaged `upper` would end in a wild write. */
+struct hc_mdb_page {
+	uint64_t number;
+	uint16_t pad;
+	uint16_t flags;
+	uint16_t lower, upper;
+};
+#define HC_MDB_PAGE_LEAF 0x02u
+
+/* key lies in a leaf page. */
+static bool hc_leaf_is_sound(const void *key, size_t page_bytes)
+{
+	const struct hc_mdb_page *page =
+		(const struct hc_mdb_page *)((uintptr_t)key & ~(uintptr_t)(page_bytes - 1));
+
+	return (page->flags & HC_MDB_PAGE_LEAF) && page->lower > sizeof(*page) &&
+	       page->lower % 2 == 0 && page->lower <= page->upper && page->upper < page_bytes &&
+	       page->upper % 2 == 0;
+}
+
 static int hc_meta_get(MDB_txn *txn, MDB_dbi dbi, uint64_t key, void *value, size_t n_bytes)
 {
 	uint64_t key_be = htobe64(key);
@@ -195,6 +216,27 @@ static int hc_env_find_last(struct hc_env *env, MDB_txn *txn, enum hc_table tabl
 	return 0;
 }
 
+/* The names of the tables lie in one leaf page of the unnamed table; each commit writes there. */
+static int hc_env_check_root(struct hc_env *env, MDB_txn *txn)
+{
+	MDB_val k, v;
+	MDB_stat stat;
+	MDB_dbi dbi;
+	int rc = mdb_dbi_open(txn, NULL, 0, &dbi);
+
+	if (!rc)
+		rc = mdb_env_stat(env->mdb, &stat);
+	if (!rc)
+		rc = mdb_cursor_open(txn, dbi, &env->read_cursor);
+	if (rc)
+		return rc;
+	rc = mdb_cursor_get(env->read_cursor, &k, &v, MDB_FIRST);
+	mdb_cursor_close(env->read_cursor);
+	if (!rc && !hc_leaf_is_sound(k.mv_data, stat.ms_psize))
+		rc = MDB_CORRUPTED;
+	return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
+}
+
 /* Handles of the tables and what the meta table says. The version is judged before anything else is believed. */
 static int hc_env_read_meta(struct hc_env *env, MDB_txn *txn)
 {
@@ -219,6 +261,8 @@ static int hc_env_read_meta(struct hc_env *env, MDB_txn *txn)
 		hc_error("catalog", "%s belongs to another cache", env->path);
 		rc = MDB_CORRUPTED;
 	}
+	if (!rc)
+		rc = hc_env_check_root(env, txn);
 	for (int t = 0; !rc && t < HC_TABLE_N; t++) {
 		rc = mdb_dbi_open(txn, hc_table_names[t], 0, &env->dbis[t]);
 		if (rc == MDB_NOTFOUND)
@@ -586,27 +630,6 @@ struct hc_env_load {
 	size_t n_bytes;
 	size_t page_bytes;
 };
-
-/* The head of a page in LMDB's data version 1, which later writes to the page believe: LMDB itself checks only what a
- * reader needs, and a damaged `upper` would end in a wild write. */
-struct hc_mdb_page {
-	uint64_t number;
-	uint16_t pad;
-	uint16_t flags;
-	uint16_t lower, upper;
-};
-#define HC_MDB_PAGE_LEAF 0x02u
-
-/* key lies in a leaf page. */
-static bool hc_leaf_is_sound(const void *key, size_t page_bytes)
-{
-	const struct hc_mdb_page *page =
-		(const struct hc_mdb_page *)((uintptr_t)key & ~(uintptr_t)(page_bytes - 1));
-
-	return (page->flags & HC_MDB_PAGE_LEAF) && page->lower > sizeof(*page) &&
-	       page->lower % 2 == 0 && page->lower <= page->upper && page->upper < page_bytes &&
-	       page->upper % 2 == 0;
-}
 
 static int hc_load_copy(struct hc_env_load *l, MDB_cursor *cursor)
 {
