@@ -191,14 +191,18 @@ static int hc_path_absolute(const char *path, char absolute[PATH_MAX])
 	return 0;
 }
 
-static bool hc_is_cwd_relative(const char *path, const char *mount)
+/* A relative path is of the current directory where it leads into the mount from there, or can do
+ * nothing else; else it is of the mount: "evict qwen3" works anywhere. */
+static bool hc_is_of_cwd(const char *path, const char *mount)
 {
-	char cwd[PATH_MAX];
+	char cwd[PATH_MAX], real[PATH_MAX];
 
 	if (!strcmp(path, ".") || !strcmp(path, "..") || !strncmp(path, "./", 2) ||
 	    !strncmp(path, "../", 3))
 		return true;
-	return getcwd(cwd, sizeof(cwd)) && hc_below(cwd, mount);
+	if (getcwd(cwd, sizeof(cwd)) && hc_below(cwd, mount))
+		return true;
+	return realpath(path, real) && hc_below(real, mount);
 }
 
 /* Path inside the mount, "" for the mount itself. */
@@ -207,7 +211,7 @@ static int hc_path_inside(const char *mount, const char *path, char inside[PATH_
 	char absolute[PATH_MAX];
 	int status;
 
-	if (*path != '/' && !hc_is_cwd_relative(path, mount)) {
+	if (*path != '/' && !hc_is_of_cwd(path, mount)) {
 		snprintf(inside, PATH_MAX, "%s", path);
 		return 0;
 	}
