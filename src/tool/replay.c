@@ -43,6 +43,7 @@ struct hc_replay {
 	struct hc_publish *items;
 	int *results;
 	uint8_t *page;
+	size_t n_held;
 	/* results */
 	uint64_t n_blocks, n_hits, n_published, n_full, n_different;
 };
@@ -255,46 +256,48 @@ static int hc_replay_hits(struct hc_replay *replay, const uint64_t *ids, uint32_
 	return 0;
 }
 
-/* Publishes blocks first..n-1, as many as there is room for; fewer is no error. */
+/* Publishes blocks first..n-1, which are all of the chain that is not held yet. They are held, too,
+ * so that what makes room for them is never a part of their own chain. */
 static int hc_replay_insert(struct hc_replay *replay, const uint64_t *ids, size_t first, uint32_t n)
 {
+	struct hc_acquire hold = {.series = replay->series};
 	struct hc_reserve how = {
 		.space = HC_SPACE_ROOT,
 		.size_bytes = replay->page_bytes,
 		.numa_node = -1,
 		.domain = replay->domain,
 	};
+	size_t got = 0, n_held = 0;
+	int rc;
 
-	while (first < n) {
-		size_t got = 0;
-		int rc = hc_node_reserve(replay->node, &how, n - first, replay->refs + first, &got);
-
-		if (rc == -ENOSPC)
-			return 0;
-		if (rc)
-			return rc;
-		for (size_t i = first; i < first + got; i++) {
-			hc_replay_content(ids[i], replay->refs[i].data, replay->page_bytes);
-			replay->items[i] = (struct hc_publish){
-				.key = {replay->series, replay->hashes[i]},
-				.depth = (uint32_t)i,
-				.size_bytes = replay->page_bytes,
-				.owner = {replay->domain.uid, replay->domain.gid, 0600},
-				.quiet = true,
-			};
-			if (i)
-				replay->items[i].parent = replay->hashes[i - 1];
-		}
-		hc_node_publish(replay->node, replay->refs + first, replay->items + first, got,
-				replay->results);
-		for (size_t i = 0; i < got; i++) {
-			if (replay->results[i] && replay->results[i] != -EEXIST)
-				return replay->results[i];
-			replay->n_published += !replay->results[i];
-		}
-		first += got;
+	how.deadline_ns = hc_clock_now_ns() + HC_REPLAY_WAIT_NS;
+	rc = hc_node_reserve(replay->node, &how, n - first, replay->refs + first, &got);
+	if (rc)
+		return rc;
+	for (size_t i = first; i < first + got; i++) {
+		hc_replay_content(ids[i], replay->refs[i].data, replay->page_bytes);
+		replay->items[i] = (struct hc_publish){
+			.key = {replay->series, replay->hashes[i]},
+			.depth = (uint32_t)i,
+			.size_bytes = replay->page_bytes,
+			.owner = {replay->domain.uid, replay->domain.gid, 0600},
+			.quiet = true,
+		};
+		if (i)
+			replay->items[i].parent = replay->hashes[i - 1];
 	}
-	return 0;
+	hc_node_publish(replay->node, replay->refs + first, replay->items + first, got,
+			replay->results);
+	for (size_t i = 0; i < got; i++) {
+		if (replay->results[i])
+			return replay->results[i];
+	}
+	replay->n_published += got;
+	hold.deadline_ns = hc_clock_now_ns() + HC_REPLAY_WAIT_NS;
+	rc = hc_node_acquire(replay->node, &hold, replay->hashes + first, got, replay->refs + first,
+			     &n_held);
+	replay->n_held = first + n_held;
+	return rc ? rc : n_held == got ? 0 : -EIO;
 }
 
 static int hc_replay_request(struct hc_replay *replay, const uint64_t *ids, uint32_t n)
@@ -310,9 +313,12 @@ static int hc_replay_request(struct hc_replay *replay, const uint64_t *ids, uint
 	replay->n_blocks += n;
 	replay->n_hits += n_hits;
 	replay->n_full += n_hits == n;
-	rc = hc_replay_insert(replay, ids, n_hits, n);
-	/* insert used the refs behind the hits only. */
-	hc_node_release(replay->node, replay->refs, n_hits);
+	replay->n_held = n_hits;
+	/* A chain that is longer than the cache keeps its first pages. */
+	while (!rc && replay->n_held < hc_min_u64(n, replay->capacity))
+		rc = hc_replay_insert(replay, ids, replay->n_held,
+				      (uint32_t)hc_min_u64(n, replay->capacity));
+	hc_node_release(replay->node, replay->refs, replay->n_held);
 	/* One stamp for the whole chain. */
 	hc_node_exists_prefix(replay->node, &replay->series, 1, replay->hashes, n, true);
 	return rc;
