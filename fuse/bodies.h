@@ -191,7 +191,8 @@ void hc_bodies_end(struct hc_fs *fs);
 /* Marks: threads whose open() the kernel is repeating. */
 bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind);
 enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name, bool bind);
-bool hc_mark_is_read(struct hc_fs *fs, int tid);
+/* Of whatever name. */
+enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid);
 void hc_mark_clear(struct hc_fs *fs, int tid);
 
 /* --- bytes (body-io.c) --- */

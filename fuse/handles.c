@@ -37,7 +37,7 @@ static struct hc_handle **bucket_of(struct hc_handles *handles, uint64_t ino)
 _Static_assert(HC_HANDLE_BUCKETS == 1u << 10, "the bucket is the upper 10 bits of the product");
 
 struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_fnode *fnode,
-				bool writer)
+				bool writer, const struct hc_handle_attr *attr)
 {
 	struct hc_handle *handle = hc_zalloc(sizeof(*handle)), **bucket;
 
@@ -46,6 +46,8 @@ struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_
 	handle->kind = kind;
 	handle->writer = writer;
 	handle->fnode = fnode;
+	if (attr)
+		handle->attr = *attr;
 	bucket = bucket_of(fs->handles, hc_fnode_ino(fnode));
 	pthread_mutex_lock(&fs->handles->lock);
 	handle->next = *bucket;

@@ -107,6 +107,8 @@ int hc_dir_of_ino(struct hc_fs *fs, uint64_t ino, struct hc_dir_info *info_p) HC
 int hc_there_own(struct hc_fs *fs, const struct hc_there *there, uint32_t dir, const char *name,
 		 const struct hc_opener *opener, const struct hc_owner *owner, bool trunc,
 		 bool pending, struct hc_body **body_p) HC_MUST_CHECK;
+/* Of what is there; false: nothing. */
+bool hc_there_owner(const struct hc_there *there, struct hc_owner *owner_p);
 bool hc_is_virtual_name(uint64_t parent, const char *name);
 
 /* --- attributes (ops-attr.c) --- */
@@ -169,7 +171,7 @@ void hc_handles_end(struct hc_fs *fs);
 void hc_handles_destroy(struct hc_handles *handles);
 /* The pin is the handle's from now on; NULL when memory is out. */
 struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_fnode *fnode,
-				bool writer);
+				bool writer, const struct hc_handle_attr *attr);
 /* Gives everything back. */
 void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle);
 /* What open and create answer in flags. */
@@ -203,6 +205,15 @@ int hc_virtual_list(struct hc_fs *fs, uint64_t ino, struct hc_virtual_item **ite
 		    size_t *n_p) HC_MUST_CHECK;
 /* Ends background commands. */
 void hc_virtual_cancel(struct hc_fs *fs);
+
+/* The page behind a view as it is; -ESTALE when that body is gone. */
+static inline HC_MUST_CHECK int hc_view_stat(struct hc_fs *fs, const struct hc_fview *view,
+					     struct hc_page_info *info_p)
+{
+	if (view->entry == HC_ENTRY_NONE)
+		return -ESTALE;
+	return hc_node_stat_body(fs->node, view->entry, view->sequence, info_p);
+}
 
 /* --- requests --- */
 static inline struct hc_fs *hc_req_fs(fuse_req_t req)

@@ -26,12 +26,13 @@ static void clear_locked(struct hc_bodies *bodies, struct hc_mark *mark)
 bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
 {
 	struct hc_bodies *bodies = &fs->bodies;
-	uint64_t now_ns = hc_clock_now_ns();
 	struct hc_mark *mark = NULL;
+	uint64_t now_ns;
 
 	if (!tid)
 		return false;
 	pthread_mutex_lock(&bodies->lock);
+	now_ns = hc_clock_now_ns(); /* under the lock: no mark is younger */
 	for (unsigned i = 0; i < HC_MARKS_MAX; i++) {
 		struct hc_mark *m = &bodies->marks[i];
 
@@ -69,18 +70,19 @@ enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const cha
 	return kind;
 }
 
-bool hc_mark_is_read(struct hc_fs *fs, int tid)
+enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid)
 {
+	enum hc_mark_kind kind = HC_MARK_NONE;
 	struct hc_mark *mark;
-	bool is_read;
 
 	if (!tid || !atomic_load(&fs->bodies.n_marks))
-		return false;
+		return HC_MARK_NONE;
 	pthread_mutex_lock(&fs->bodies.lock);
 	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
-	is_read = mark && mark->kind == HC_MARK_READ;
+	if (mark)
+		kind = mark->kind;
 	pthread_mutex_unlock(&fs->bodies.lock);
-	return is_read;
+	return kind;
 }
 
 void hc_mark_clear(struct hc_fs *fs, int tid)

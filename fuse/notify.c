@@ -111,7 +111,7 @@ static void expire_gone(struct hc_fs *fs)
 
 	while ((n = hc_tree_pages(fs->tree, &cursor, views, HC_ARRAY_SIZE(views)))) {
 		for (size_t i = 0; i < n && atomic_load(&fs->mounted); i++)
-			if (hc_node_stat_body(fs->node, views[i].entry, views[i].sequence, &info))
+			if (hc_view_stat(fs, &views[i], &info))
 				fuse_lowlevel_notify_inval_inode(fs->session, views[i].ino, -1, 0);
 	}
 }

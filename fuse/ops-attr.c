@@ -66,9 +66,29 @@ void hc_attr_body(struct hc_fs *fs, struct hc_body *body, struct stat *st)
 	st->st_nlink = !unnamed;
 }
 
-int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st, double *timeout_p)
+/* A page that was replaced is answered as it was: an ESTALE here, and a second one from the OPEN
+ * that follows, would reach the caller of open(). One that is gone is ESTALE: then the name is
+ * asked again. */
+static int attr_page_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
+			  double *timeout_p)
 {
 	struct hc_page_info page;
+
+	if (hc_view_stat(fs, view, &page) == 0) {
+		page.node_id = view->ino;
+		hc_attr_page(fs, &page, view->atime_ns, st);
+		return 0;
+	}
+	if (hc_node_stat(fs->node, &view->key, false, &page))
+		return -ESTALE;
+	attr_begin(st, view->ino, S_IFREG, &view->owner, view->size_bytes, view->mtime_ns,
+		   view->atime_ns);
+	*timeout_p = 0;
+	return 0;
+}
+
+int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st, double *timeout_p)
+{
 	struct hc_file_info file;
 	struct hc_dir_info dir;
 	int err = -ESTALE;
@@ -90,11 +110,7 @@ int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
 		*timeout_p = 0;
 		return 0;
 	case HC_F_PAGE:
-		err = hc_node_stat_body(fs->node, view->entry, view->sequence, &page);
-		if (!err) {
-			page.node_id = view->ino;
-			hc_attr_page(fs, &page, view->atime_ns, st);
-		}
+		err = attr_page_view(fs, view, st, timeout_p);
 		break;
 	case HC_F_VIRTUAL:
 		*timeout_p = 0;
@@ -247,7 +263,7 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	uint32_t what;
 	int err;
 
-	err = hc_node_stat_body(fs->node, view->entry, view->sequence, &info);
+	err = hc_view_stat(fs, view, &info);
 	if (err)
 		return -ESTALE;
 	if (to_set & FUSE_SET_ATTR_SIZE && (uint64_t)attr->st_size != info.size_bytes)
@@ -263,6 +279,28 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	return what ? hc_node_set(fs->node, view->entry, view->sequence, &info, what) : 0;
 }
 
+/* ftruncate and the like: through the handle, which may write a body that the node id does not tell
+ * of. False: not a body's. */
+static bool set_by_handle(struct hc_fs *fs, fuse_req_t req, uint64_t ino, const struct stat *attr,
+			  int to_set, struct fuse_file_info *fi)
+{
+	struct hc_body *body = hc_handle_body((struct hc_handle *)(uintptr_t)fi->fh);
+	struct stat st;
+	int err;
+
+	if (!body)
+		return false;
+	err = set_body(fs, body, attr, to_set);
+	hc_attr_body(fs, body, &st);
+	hc_body_put(body);
+	st.st_ino = ino;
+	if (err)
+		hc_reply_err(req, err);
+	else
+		fuse_reply_attr(req, &st, 0);
+	return true;
+}
+
 void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		   struct fuse_file_info *fi)
 {
@@ -273,6 +311,10 @@ void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set
 	int err = -ESTALE;
 
 	hc_tree_see(fs->tree, ino, &view);
+	if (fi && view.kind >= HC_F_FILE && set_by_handle(fs, req, ino, attr, to_set, fi)) {
+		hc_body_put(view.body);
+		return;
+	}
 	if (view.kind == HC_F_DIR)
 		err = set_dir(fs, view.dir, attr, to_set);
 	else if (view.kind == HC_F_FILE)
@@ -333,8 +375,7 @@ static uint32_t dir_of(struct hc_fs *fs, uint64_t ino)
 		dir = view.dir;
 	else if (view.kind == HC_F_FILE && hc_file_get(fs->registry, view.file, &file) == 0)
 		dir = file.dir;
-	else if (view.kind == HC_F_PAGE &&
-		 hc_node_stat_body(fs->node, view.entry, view.sequence, &page) == 0)
+	else if (view.kind == HC_F_PAGE && hc_view_stat(fs, &view, &page) == 0)
 		dir = page.dir;
 	else if (view.kind == HC_F_BODY)
 		(void)hc_body_name(fs, view.body, &dir, name);

@@ -26,7 +26,7 @@ static int second_open(struct hc_fs *fs, const struct hc_opener *opener, bool tr
 /* A body that is gone: looked up again once; the second time within one open() it is a miss. */
 static int gone_open(struct hc_fs *fs, int tid, bool writer, bool trunc)
 {
-	if (!writer && (!tid || hc_mark_is_read(fs, tid))) {
+	if (!writer && (!tid || hc_mark_kind(fs, tid) == HC_MARK_READ)) {
 		hc_mark_clear(fs, tid);
 		hc_fs_count(fs, open_misses);
 		return -ENOENT;
@@ -50,32 +50,30 @@ static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 	size_t n = 0;
 	int err;
 
-	err = hc_node_stat_body(fs->node, view->entry, view->sequence, &info);
-	if (!err)
-		attr = (struct hc_handle_attr){info.owner, info.size_bytes, info.mtime_ns};
-	else if (hc_node_stat(fs->node, &view->key, false, &info))
-		return -ESTALE;
 	err = hc_node_acquire(fs->node, &how, &view->key.hash, 1, &ref, &n);
 	if (err || n != 1) {
 		/* There, but not deliverable in time: a miss, decided. Gone: the name is asked
 		 * again. */
-		err = hc_node_stat_body(fs->node, view->entry, view->sequence, &info);
+		err = hc_view_stat(fs, view, &info);
 		return err ? -ESTALE : -ENOENT;
 	}
 	/* Replaced since it was looked up: the new body serves as well when the size that was told
 	 * is right. */
-	if (ref.sequence != view->sequence &&
-	    (!attr.size_bytes || ref.size_bytes != attr.size_bytes)) {
+	if (ref.sequence != view->sequence && ref.size_bytes != view->size_bytes) {
 		hc_node_release(fs->node, &ref, 1);
 		return -ESTALE;
 	}
-	handle = hc_handle_new(fs, HC_H_PAGE, fnode, false);
+	attr.size_bytes = ref.size_bytes;
+	if (hc_node_stat(fs->node, &view->key, false, &info) == 0) {
+		attr.owner = info.owner;
+		attr.mtime_ns = info.mtime_ns;
+	}
+	handle = hc_handle_new(fs, HC_H_PAGE, fnode, false, &attr);
 	if (!handle) {
 		hc_node_release(fs->node, &ref, 1);
 		return -ENOMEM;
 	}
 	handle->ref = ref;
-	handle->attr = attr;
 	hc_tree_opened(fs->tree, fnode, hc_clock_wall_ns());
 	*handle_p = handle;
 	return 0;
@@ -94,7 +92,7 @@ static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *bo
 		err = hc_body_open(fs, body, writer, writer && trunc);
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
-	handle = hc_handle_new(fs, HC_H_BODY, fnode, writer);
+	handle = hc_handle_new(fs, HC_H_BODY, fnode, writer, NULL);
 	if (!handle) {
 		hc_body_release(fs, body, writer);
 		return -ENOMEM;
@@ -104,13 +102,83 @@ static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *bo
 	return 0;
 }
 
-static int open_body(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *body,
+/* The name behind a node id. */
+static int name_of(struct hc_fs *fs, const struct hc_fview *view, uint32_t *dir_p,
+		   char name[HC_NAME_BYTES])
+{
+	struct hc_page_info page;
+	struct hc_file_info file;
+
+	if (view->kind == HC_F_BODY)
+		return hc_body_name(fs, view->body, dir_p, name) ? 0 : -ESTALE;
+	if (view->kind == HC_F_FILE) {
+		if (hc_file_get(fs->registry, view->file, &file) || !file.dir)
+			return -ESTALE;
+		*dir_p = file.dir;
+		memcpy(name, file.name, HC_NAME_BYTES);
+		return 0;
+	}
+	if (hc_node_stat(fs->node, &view->key, false, &page))
+		return -ESTALE;
+	*dir_p = page.dir;
+	return hc_node_page_name(fs->node, page.entry, page.sequence, name);
+}
+
+/* A body of its own behind another's node id. */
+static int open_detached(struct hc_fs *fs, const struct hc_fview *view,
+			 const struct hc_opener *opener, bool trunc, struct hc_handle **handle_p)
+{
+	char name[HC_NAME_BYTES];
+	struct hc_there there;
+	struct hc_owner owner;
+	struct hc_body *body;
+	uint32_t dir;
+	int err;
+
+	err = name_of(fs, view, &dir, name);
+	if (!err)
+		err = hc_there_look(fs, dir, name, opener->tid, &there);
+	if (err)
+		return -ESTALE;
+	if (!hc_there_owner(&there, &owner))
+		err = -ESTALE;
+	if (!err)
+		err = hc_there_own(fs, &there, dir, name, opener, &owner, trunc, false, &body);
+	hc_there_end(&there);
+	if (err)
+		return err;
+	hc_tree_pin(fs->tree, body->fnode);
+	err = open_own(fs, body->fnode, body, opener, true, trunc, handle_p);
+	if (err) {
+		hc_tree_put(fs->tree, body->fnode);
+		hc_body_drop(fs, body);
+	}
+	hc_body_put(body);
+	return err;
+}
+
+/* Sent round again once. Another thread's answer about the same name can come between this one's
+ * LOOKUP and OPEN, and the second ESTALE would reach the caller: then the handle writes a body that
+ * the node id does not tell of. */
+static int open_other(struct hc_fs *fs, const struct hc_fview *view, const struct hc_opener *opener,
+		      bool trunc, struct hc_handle **handle_p)
+{
+	enum hc_mark_kind mark = hc_mark_kind(fs, opener->tid);
+
+	if (mark == HC_MARK_WRITE || mark == HC_MARK_TRUNC) {
+		hc_fs_count(fs, detached_opens);
+		return open_detached(fs, view, opener, trunc, handle_p);
+	}
+	return second_open(fs, opener, trunc);
+}
+
+static int open_body(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
 		     const struct hc_opener *opener, bool writer, bool trunc,
 		     struct hc_handle **handle_p)
 {
-	if (writer && !hc_body_is_own(body, opener, trunc))
-		return second_open(fs, opener, trunc);
-	return open_own(fs, fnode, body, opener, writer, trunc, handle_p);
+	if (writer && !hc_body_is_own(view->body, opener, trunc))
+		return open_other(fs, view, opener, trunc, handle_p);
+	return open_own(fs, fnode, view->body, opener, writer, trunc, handle_p);
 }
 
 /* A small file under a page's name (made by a create that wrote nothing) is written like a page. */
@@ -124,7 +192,7 @@ static bool is_page_named(struct hc_fs *fs, uint64_t file)
 	       id.kind != HC_NAME_ORDINARY && id.kind != HC_NAME_TEMPORARY;
 }
 
-static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file,
+static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
 		     const struct hc_opener *opener, bool writer, bool trunc,
 		     struct hc_handle **handle_p)
 {
@@ -132,12 +200,12 @@ static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file,
 	struct hc_handle *handle;
 	int err;
 
-	if (writer && is_page_named(fs, file))
-		return second_open(fs, opener, trunc);
-	err = hc_openfile_open(fs, fnode, file, writer, trunc, &of);
+	if (writer && is_page_named(fs, view->file))
+		return open_other(fs, view, opener, trunc, handle_p);
+	err = hc_openfile_open(fs, fnode, view->file, writer, trunc, &of);
 	if (err)
 		return err;
-	handle = hc_handle_new(fs, HC_H_FILE, fnode, writer);
+	handle = hc_handle_new(fs, HC_H_FILE, fnode, writer, NULL);
 	if (!handle) {
 		hc_openfile_release(fs, of, writer);
 		return -ENOMEM;
@@ -154,12 +222,12 @@ static int open_view(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 
 	switch (view->kind) {
 	case HC_F_FILE:
-		return open_file(fs, fnode, view->file, opener, writer, trunc, handle_p);
+		return open_file(fs, fnode, view, opener, writer, trunc, handle_p);
 	case HC_F_BODY:
-		return open_body(fs, fnode, view->body, opener, writer, trunc, handle_p);
+		return open_body(fs, fnode, view, opener, writer, trunc, handle_p);
 	case HC_F_PAGE:
 		if (writer)
-			return second_open(fs, opener, trunc);
+			return open_other(fs, view, opener, trunc, handle_p);
 		return open_page(fs, fnode, view, opener, handle_p);
 	default:
 		return -ESTALE;
@@ -202,6 +270,8 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		hc_reply_err(req, err);
 		return;
 	}
+	if (handle->fnode != fnode)
+		hc_tree_put(fs->tree, fnode);
 	hc_fs_count(fs, opens);
 	hc_handle_flags(handle, fi);
 	if (fuse_reply_open(req, fi))
@@ -492,9 +562,9 @@ static int sync_handle(struct hc_fs *fs, struct hc_handle *handle)
 	int err = 0;
 
 	hc_tree_view(fs->tree, handle->fnode, &view);
-	if (view.kind == HC_F_PAGE)
+	if (view.kind == HC_F_PAGE && view.entry != HC_ENTRY_NONE)
 		err = hc_node_sync_page(fs->node, view.entry, view.sequence, deadline_ns);
-	else if (body)
+	else if (view.kind != HC_F_PAGE && body)
 		err = hc_body_fsync(body);
 	else if (handle->of)
 		err = hc_openfile_fsync(handle->of);

@@ -183,17 +183,23 @@ int hc_there_own(struct hc_fs *fs, const struct hc_there *there, uint32_t dir, c
 	return err;
 }
 
-static void owner_of(const struct hc_there *there, struct hc_owner *owner_p)
+bool hc_there_owner(const struct hc_there *there, struct hc_owner *owner_p)
 {
-	if (there->kind == HC_F_PAGE)
+	switch (there->kind) {
+	case HC_F_PAGE:
 		*owner_p = there->page.owner;
-	else if (there->kind == HC_F_FILE)
+		return true;
+	case HC_F_FILE:
 		*owner_p = there->file.owner;
-	if (there->kind != HC_F_BODY)
-		return;
-	pthread_rwlock_rdlock(&there->body->rw);
-	*owner_p = there->body->owner;
-	pthread_rwlock_unlock(&there->body->rw);
+		return true;
+	case HC_F_BODY:
+		pthread_rwlock_rdlock(&there->body->rw);
+		*owner_p = there->body->owner;
+		pthread_rwlock_unlock(&there->body->rw);
+		return true;
+	default:
+		return false;
+	}
 }
 
 /* A name that shows this thread something that is not its own, although its OPEN was sent round for
@@ -223,7 +229,8 @@ static int second_writer(struct hc_fs *fs, struct hc_there *there, uint32_t dir,
 	int err;
 
 	hc_opener_of(fs, tid, &opener);
-	owner_of(there, &owner);
+	if (!hc_there_owner(there, &owner))
+		return -ESTALE;
 	err = hc_there_own(fs, there, dir, name, &opener, &owner, mark == HC_MARK_TRUNC, true,
 			   &body);
 	if (err)
@@ -307,6 +314,8 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		if (mark != HC_MARK_NONE)
 			err = second_writer(fs, &there, dir, name, tid, mark);
 	}
+	/* A body may have come since the name was looked at: then the kernel must not keep this. */
+	there.busy = there.busy || hc_bodies_busy(fs, dir, name);
 	if (err)
 		hc_reply_err(req, err);
 	else

@@ -104,8 +104,10 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	return 0;
 }
 
-/* rw held for writing. The page is there and carries our number: readers go on with it. */
-static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_key *key)
+/* rw held for writing. The page is there and carries our number: readers go on with it. Replaced
+ * already: the number stands for a page that was. */
+static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_key *key,
+		       uint64_t size_bytes)
 {
 	struct hc_acquire how = {.series = key->series,
 				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
@@ -113,10 +115,12 @@ static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_k
 	size_t n = 0;
 
 	if (hc_node_stat(fs->node, key, true, &info) || info.node_id != body->ino) {
-		hc_tree_gone(fs->tree, body->fnode);
-		return;
-	}
-	if (hc_node_acquire(fs->node, &how, &key->hash, 1, &body->page, &n) == 0 && n == 1) {
+		info = (struct hc_page_info){.key = *key,
+					     .entry = HC_ENTRY_NONE,
+					     .size_bytes = size_bytes,
+					     .mtime_ns = body->mtime_ns,
+					     .owner = body->owner};
+	} else if (hc_node_acquire(fs->node, &how, &key->hash, 1, &body->page, &n) == 0 && n == 1) {
 		body->has_page = body->page.sequence == info.sequence;
 		if (!body->has_page)
 			hc_node_release(fs->node, &body->page, 1);
@@ -154,7 +158,7 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	if (err)
 		return err;
 	body->fill = NULL;
-	adopt_page(fs, body, &item.key);
+	adopt_page(fs, body, &item.key, size);
 	hc_size_learn(fs, item.key.series, body->maker.tgid, dir, size);
 	remove_file(fs, dir, name);
 	return 0;
@@ -166,7 +170,7 @@ static void sync_settled(struct hc_fs *fs, struct hc_body *body)
 	struct hc_fview view;
 
 	hc_tree_view(fs->tree, body->fnode, &view);
-	if (view.kind == HC_F_PAGE &&
+	if (view.kind == HC_F_PAGE && view.entry != HC_ENTRY_NONE &&
 	    hc_node_sync_page(fs->node, view.entry, view.sequence, deadline_ns))
 		hc_debug("fuse", "a page that was synced before its rename is not on disk");
 	hc_body_put(view.body);

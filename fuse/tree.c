@@ -12,8 +12,11 @@
 struct hc_fnode {
 	struct hc_fnode *next;
 	uint64_t ino;
-	uint64_t n_lookups; /* what the kernel holds */
-	uint64_t sequence;  /* page */
+	uint64_t n_lookups;    /* what the kernel holds */
+	uint64_t sequence;     /* page */
+	uint64_t size_bytes;   /* page */
+	uint64_t mtime_ns;     /* page */
+	struct hc_owner owner; /* page */
 	uint64_t atime_ns;
 	union {
 		uint64_t file;
@@ -208,6 +211,9 @@ static void set_page(struct hc_fnode *f, const struct hc_page_info *info)
 	f->key = info->key;
 	f->entry = info->entry;
 	f->sequence = info->sequence;
+	f->size_bytes = info->size_bytes;
+	f->mtime_ns = info->mtime_ns;
+	f->owner = info->owner;
 }
 
 struct hc_fnode *hc_tree_page(struct hc_tree *tree, const struct hc_page_info *info)
@@ -320,6 +326,9 @@ static void fill_view(const struct hc_fnode *f, struct hc_fview *view)
 		view->key = f->key;
 		view->entry = f->entry;
 		view->sequence = f->sequence;
+		view->size_bytes = f->size_bytes;
+		view->mtime_ns = f->mtime_ns;
+		view->owner = f->owner;
 	}
 }
 

@@ -35,6 +35,10 @@ struct hc_fview {
 	struct hc_key key;
 	uint32_t entry;
 	uint64_t sequence;
+	/* of a page, as the kernel was told; good after it was replaced, too */
+	uint64_t size_bytes;
+	uint64_t mtime_ns;
+	struct hc_owner owner;
 	uint64_t atime_ns; /* last open of a page here, 0: none */
 };
 
