@@ -35,6 +35,7 @@ static void hc_adopt_recency(struct hc_adopt *adopt)
 	if (adopt->n_recency)
 		adopt->recency_last = adopt->recency[adopt->n_recency - 1].sequence;
 	hc_index_stamp_restore(adopt->node->index, adopt->stamp_last + 1);
+	hc_index_reserve(adopt->node->index, adopt->n_recency);
 }
 
 /* Rows come in the order of their sequence, as the recency array does: one merge. What was published after recency was
@@ -45,7 +46,7 @@ static void hc_adopt_stamp(struct hc_adopt *adopt, struct hc_entry *entry)
 		adopt->recency_i++;
 	if (adopt->recency_i < adopt->n_recency && adopt->recency[adopt->recency_i].sequence == entry->sequence) {
 		entry->stamp = adopt->recency[adopt->recency_i].stamp;
-		entry->hits = adopt->recency[adopt->recency_i].hits;
+		entry->hits = (uint16_t)hc_min_u64(adopt->recency[adopt->recency_i].hits, UINT16_MAX);
 	} else if (entry->sequence > adopt->recency_last) {
 		entry->stamp = adopt->stamp_last + 1;
 	}

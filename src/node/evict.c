@@ -312,7 +312,7 @@ static void hc_stamps_check(struct hc_node *node)
 {
 	uint32_t by = UINT32_C(1) << 31;
 
-	if (hc_index_stamp(node->index) < UINT32_MAX - (UINT32_C(1) << 20))
+	if (hc_index_stamp(node->index) < HC_INDEX_STAMP_REBASE)
 		return;
 	hc_index_rebase(node->index, by);
 	for (unsigned i = 0; i < atomic_load(&node->n_classes); i++)

@@ -149,10 +149,10 @@ int hc_node_pin(struct hc_node *node, const struct hc_key *key, bool pin)
 	entry = hc_shard_find(shard, key);
 	if (!entry)
 		rc = -ENOENT;
-	else if (pin ? entry->pins == UINT16_MAX : !entry->pins)
+	else if (pin ? entry->pins == HC_ENTRY_PINS_MAX : !entry->pins)
 		rc = -ERANGE;
 	else {
-		entry->pins = (uint16_t)(pin ? entry->pins + 1 : entry->pins - 1);
+		entry->pins = (pin ? entry->pins + 1u : entry->pins - 1u) & HC_ENTRY_PINS_MAX;
 		hc_entry_settle(node, shard, entry, &after);
 	}
 	hc_shard_unlock(shard);

@@ -175,14 +175,14 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 
 		hc_shard_lock(shard);
 		entry = hc_shard_find(shard, &key);
-		if (!entry || entry->mtime_ns < expire_before_ns) {
+		if (!entry || entry->mtime_ns < expire_before_ns || entry->refs == HC_ENTRY_REFS_MAX) {
 			hc_shard_unlock(shard);
 			break;
 		}
 		entry->stamp = hc_acquire_stamp(node, how, entry, stamp, &position);
 		if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
 			entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
-		entry->hits++;
+		hc_entry_hit(entry);
 		entry->refs++;
 		refs[i] = (struct hc_ref){
 			.entry = entry->number,
