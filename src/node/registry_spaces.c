@@ -247,8 +247,13 @@ int hc_space_use(struct hc_registry *registry, uint32_t id, int64_t bytes, bool 
 	quota = atomic_load_explicit(&space->quota_bytes, memory_order_relaxed);
 	used = atomic_load_explicit(&space->used_bytes, memory_order_relaxed);
 	do {
-		hc_assert(bytes >= 0 || used >= (uint64_t)-bytes);
-		after = used + (uint64_t)bytes;
+		/* More given back than taken: a mistake of ours, but no reason to end the mount. */
+		if (bytes < 0 && used < (uint64_t)-bytes) {
+			hc_error(HC_REGISTRY_COMPONENT, "space %u gives back more than it has", id);
+			after = 0;
+		} else {
+			after = used + (uint64_t)bytes;
+		}
 		if (bytes > 0 && !force && quota && after > quota)
 			return -EDQUOT;
 	} while (!atomic_compare_exchange_weak(&space->used_bytes, &used, after));
