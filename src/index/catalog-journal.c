@@ -55,6 +55,7 @@ static uint64_t hc_journal_checksum(const struct hc_journal_head *head, const vo
 	XXH3_state_t state;
 
 	bare.checksum = 0;
+	XXH3_INITSTATE(&state); /* or reset_withSeed believes what the stack holds */
 	XXH3_64bits_reset_withSeed(&state, epoch);
 	XXH3_64bits_update(&state, &bare, sizeof(bare));
 	XXH3_64bits_update(&state, value, n_padded);

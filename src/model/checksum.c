@@ -22,6 +22,7 @@ uint64_t hc_checksum_fold(const uint64_t *leaves, uint64_t size_bytes)
 	size_t n = hc_checksum_n_leaves(size_bytes);
 	XXH3_state_t state;
 
+	XXH3_INITSTATE(&state); /* or reset_withSeed believes what the stack holds */
 	XXH3_64bits_reset_withSeed(&state, size_bytes);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t le = htole64(leaves[i]);
@@ -39,6 +40,7 @@ uint64_t hc_checksum(const void *data, uint64_t size_bytes)
 	size_t fill = 0;
 
 	hc_assert(size_bytes <= HC_PAGE_BYTES_MAX);
+	XXH3_INITSTATE(&state); /* or reset_withSeed believes what the stack holds */
 	XXH3_64bits_reset_withSeed(&state, size_bytes);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t at = (uint64_t)i * HC_LEAF_BYTES;
