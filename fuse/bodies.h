@@ -220,6 +220,9 @@ int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,
 		   uint64_t but_file);
 
+/* By the mount: the kernel need not be told. False: nothing there. */
+bool hc_remove_page(struct hc_fs *fs, const struct hc_key *key);
+
 uint64_t hc_bname_hash(uint32_t dir, const char *name);
 
 #endif

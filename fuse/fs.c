@@ -140,11 +140,13 @@ int hc_fs_create(const struct hc_fs_options *options, struct hc_fs **fs_p)
 	return 0;
 }
 
+__thread bool hc_fs_quiet;
+
 void hc_fs_event(void *arg, const struct hc_event *event)
 {
 	struct hc_fs *fs = arg;
 
-	if (!atomic_load(&fs->mounted))
+	if (!atomic_load(&fs->mounted) || hc_fs_quiet)
 		return;
 	if (event->kind == HC_EVENT_FLUSH)
 		hc_notify_all(fs->notifier);
@@ -161,7 +163,9 @@ static int new_session(struct hc_fs *fs)
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = 0;
 
-	if (asprintf(&text, "default_permissions,subtype=hicachefs%s%s%s",
+	/* A service of the node: others may come in, the modes say how far. */
+	if (asprintf(&text, "default_permissions,subtype=hicachefs%s%s%s%s",
+		     geteuid() == 0 && !strstr(more, "allow_") ? ",allow_other" : "",
 		     fs->options.debug ? ",debug" : "", *more ? "," : "", more) < 0)
 		return -ENOMEM;
 	if (fuse_opt_add_arg(&args, "hicachefs") || fuse_opt_add_arg(&args, "-o") ||

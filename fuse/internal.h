@@ -29,6 +29,9 @@ struct hc_kernel {
 	bool has_epoch;
 };
 
+/* Events of the node that this thread causes itself: the kernel knows. */
+extern __thread bool hc_fs_quiet;
+
 struct hc_fs {
 	struct hc_fs_options options;
 	struct hc_node *node;
@@ -121,33 +124,8 @@ void hc_attr_body(struct hc_fs *fs, struct hc_body *body, struct stat *st);
 int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
 		 double *timeout_p) HC_MUST_CHECK;
 
-/* --- open ordinary files (openfile.c) --- */
-struct hc_openfile;
-int hc_openfiles_create(struct hc_openfiles **files_p) HC_MUST_CHECK;
-void hc_openfiles_destroy(struct hc_openfiles *files);
-/* One for all handles of a file. -ESTALE when it is gone. */
-int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer,
-		     bool trunc, struct hc_openfile **of_p) HC_MUST_CHECK;
-void hc_openfile_release(struct hc_fs *fs, struct hc_openfile *of, bool writer);
-/* The body that it became, or NULL. Reference. */
-struct hc_body *hc_openfile_body(struct hc_openfile *of);
-int hc_openfile_read(struct hc_openfile *of, void *buf, size_t n, uint64_t offset,
-		     size_t *got_p) HC_MUST_CHECK;
-/* May turn the file into a body. append: at its end, wherever that is. */
-int hc_openfile_write(struct hc_fs *fs, struct hc_openfile *of, const void *data, size_t n,
-		      uint64_t offset, bool append) HC_MUST_CHECK;
-int hc_openfile_truncate(struct hc_fs *fs, struct hc_openfile *of,
-			 uint64_t size_bytes) HC_MUST_CHECK;
-int hc_openfile_allocate(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes,
-			 bool keep_size) HC_MUST_CHECK;
-int hc_openfile_fsync(struct hc_openfile *of) HC_MUST_CHECK;
-/* An ordinary file becomes a body: under its name, or (named false) without one. Reference. */
-int hc_file_to_body(struct hc_fs *fs, const struct hc_file_info *info, bool named,
-		    struct hc_body **body_p) HC_MUST_CHECK;
-/* Unlink of a file that is open for writing goes on as a body without a name. */
-void hc_file_unlinked(struct hc_fs *fs, const struct hc_file_info *info);
-
 /* --- handles (handles.c) --- */
+struct hc_openfile;
 enum hc_hkind { HC_H_PAGE, HC_H_BODY, HC_H_FILE };
 /* What a handle remembers of a page: fstat goes on after the name went. */
 struct hc_handle_attr {
@@ -180,6 +158,33 @@ void hc_handle_flags(const struct hc_handle *handle, struct fuse_file_info *fi);
 bool hc_handle_find(struct hc_fs *fs, uint64_t ino, struct hc_handle_attr *attr_p);
 /* The body behind a handle, NULL: none. Reference. */
 struct hc_body *hc_handle_body(struct hc_handle *handle);
+
+/* --- open ordinary files (openfile.c) --- */
+int hc_openfiles_create(struct hc_openfiles **files_p) HC_MUST_CHECK;
+void hc_openfiles_destroy(struct hc_openfiles *files);
+/* One for all handles of a file. -ESTALE when it is gone. */
+int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer,
+		     bool trunc, struct hc_openfile **of_p) HC_MUST_CHECK;
+void hc_openfile_release(struct hc_fs *fs, struct hc_openfile *of, bool writer);
+/* Attributes of an open file, also when its name is gone; false: not open. */
+bool hc_openfile_attr(struct hc_fs *fs, uint64_t file, struct hc_handle_attr *attr_p);
+/* The body that it became, or NULL. Reference. */
+struct hc_body *hc_openfile_body(struct hc_openfile *of);
+int hc_openfile_read(struct hc_openfile *of, void *buf, size_t n, uint64_t offset,
+		     size_t *got_p) HC_MUST_CHECK;
+/* May turn the file into a body. append: at its end, wherever that is. */
+int hc_openfile_write(struct hc_fs *fs, struct hc_openfile *of, const void *data, size_t n,
+		      uint64_t offset, bool append) HC_MUST_CHECK;
+int hc_openfile_truncate(struct hc_fs *fs, struct hc_openfile *of,
+			 uint64_t size_bytes) HC_MUST_CHECK;
+int hc_openfile_allocate(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes,
+			 bool keep_size) HC_MUST_CHECK;
+int hc_openfile_fsync(struct hc_openfile *of) HC_MUST_CHECK;
+/* An ordinary file becomes a body: under its name, or (named false) without one. Reference. */
+int hc_file_to_body(struct hc_fs *fs, const struct hc_file_info *info, bool named,
+		    struct hc_body **body_p) HC_MUST_CHECK;
+/* Unlink of a file that is open for writing goes on as a body without a name. */
+void hc_file_unlinked(struct hc_fs *fs, const struct hc_file_info *info);
 
 /* --- virtual files (virtual.c) --- */
 int hc_virtual_create(struct hc_fs *fs, struct hc_virtual **virtuals_p) HC_MUST_CHECK;

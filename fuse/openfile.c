@@ -13,8 +13,9 @@ struct hc_openfile {
 	struct hc_openfile *next;
 	struct hc_fnode *fnode; /* pinned */
 	uint64_t file;
-	uint32_t n_users;     /* under the table's lock: handles and running calls */
-	pthread_mutex_t lock; /* what follows */
+	struct hc_owner owner; /* as it was opened: for fstat after the name went */
+	uint32_t n_users;      /* under the table's lock: handles and running calls */
+	pthread_mutex_t lock;  /* what follows */
 	int fd;
 	uint32_t n_handles;
 	uint32_t n_writers;
@@ -133,18 +134,43 @@ static int truncate_locked(struct hc_fs *fs, struct hc_openfile *of, uint64_t si
 	return err;
 }
 
+bool hc_openfile_attr(struct hc_fs *fs, uint64_t file, struct hc_handle_attr *attr_p)
+{
+	struct hc_openfile *of = use(fs, file, NULL);
+	struct stat st;
+	bool open = false;
+
+	if (!of)
+		return false;
+	pthread_mutex_lock(&of->lock);
+	if (of->fd >= 0 && fstat(of->fd, &st) == 0) {
+		attr_p->owner = of->owner;
+		attr_p->size_bytes = (uint64_t)st.st_size;
+		attr_p->mtime_ns =
+			(uint64_t)st.st_mtim.tv_sec * HC_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+		open = true;
+	}
+	pthread_mutex_unlock(&of->lock);
+	unuse(fs, of);
+	return open;
+}
+
 int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bool writer,
 		     bool trunc, struct hc_openfile **of_p)
 {
 	struct hc_openfile *of = use(fs, file, fnode);
 	struct hc_body *body = NULL;
+	struct hc_file_info info;
 	int err = 0;
 
 	if (!of)
 		return -ENOMEM;
 	pthread_mutex_lock(&of->lock);
-	if (!of->body && of->fd < 0)
+	if (!of->body && of->fd < 0) {
 		err = hc_file_open(fs->registry, file, &of->fd) ? -ESTALE : 0;
+		if (!err && hc_file_get(fs->registry, file, &info) == 0)
+			of->owner = info.owner;
+	}
 	if (!err && of->body)
 		body = hc_body_get(of->body);
 	if (!err && !body && trunc && writer)

@@ -124,11 +124,13 @@ int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
 }
 
 /* What an open handle remembers of a page that has lost its name: fstat must not fail. */
-static int attr_of_handle(struct hc_fs *fs, uint64_t ino, struct stat *st)
+static int attr_of_handle(struct hc_fs *fs, const struct hc_fview *view, struct stat *st)
 {
 	struct hc_handle_attr attr;
+	uint64_t ino = view->ino;
 
-	if (!hc_handle_find(fs, ino, &attr))
+	if (view->kind == HC_F_FILE ? !hc_openfile_attr(fs, view->file, &attr)
+				    : !hc_handle_find(fs, ino, &attr))
 		return -ESTALE;
 	attr_begin(st, ino, S_IFREG, &attr.owner, attr.size_bytes, attr.mtime_ns, 0);
 	st->st_nlink = 0;
@@ -146,7 +148,7 @@ void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	hc_tree_see(fs->tree, ino, &view);
 	err = hc_attr_view(fs, &view, &st, &timeout);
 	if (err && (view.kind == HC_F_PAGE || view.kind == HC_F_FILE || view.kind == HC_F_GONE)) {
-		err = attr_of_handle(fs, ino, &st);
+		err = attr_of_handle(fs, &view, &st);
 		timeout = 0;
 	}
 	hc_body_put(view.body);

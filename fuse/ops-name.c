@@ -70,9 +70,7 @@ static int unlink_there(struct hc_fs *fs, uint32_t dir, const char *name,
 
 	switch (there->kind) {
 	case HC_F_PAGE:
-		return hc_node_remove(fs->node, there->page.key.series, &there->page.key.hash, 1)
-			       ? 0
-			       : -ENOENT;
+		return hc_remove_page(fs, &there->page.key) ? 0 : -ENOENT;
 	case HC_F_FILE:
 		hc_file_unlinked(fs, &there->file);
 		err = hc_file_remove(fs->registry, dir, name, &id);

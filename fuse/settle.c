@@ -22,6 +22,16 @@ static int path_of(struct hc_fs *fs, uint32_t dir, const char *name, char path[H
 	return n < HC_PATH_BYTES ? 0 : -ENAMETOOLONG;
 }
 
+bool hc_remove_page(struct hc_fs *fs, const struct hc_key *key)
+{
+	bool removed;
+
+	hc_fs_quiet = true;
+	removed = hc_node_remove(fs->node, key->series, &key->hash, 1);
+	hc_fs_quiet = false;
+	return removed;
+}
+
 static void remove_file(struct hc_fs *fs, uint32_t dir, const char *name)
 {
 	uint64_t id;
@@ -39,7 +49,7 @@ static void remove_page(struct hc_fs *fs, uint32_t dir, const char *name, uint64
 	if (hc_name_resolve_page(fs->registry, dir, name, false, &key, &opaque) ||
 	    hc_node_stat(fs->node, &key, false, &info) || (but_ino && info.node_id == but_ino))
 		return;
-	hc_node_remove(fs->node, key.series, &key.hash, 1);
+	hc_remove_page(fs, &key);
 }
 
 void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,

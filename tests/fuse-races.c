@@ -64,7 +64,7 @@ static void *worker(void *arg)
 	int id = (int)(long)arg;
 	unsigned random = (unsigned)id * 7919u + 1;
 	bool own = !strcmp(kind, "own-temp"), one = !strcmp(kind, "one-temp"),
-	     drop = !strcmp(kind, "unlink");
+	     unlinks = !strcmp(kind, "unlink"), drop = unlinks || !strcmp(kind, "evict");
 	struct stat st;
 	long byte = 0, rc;
 
@@ -79,7 +79,7 @@ static void *worker(void *arg)
 			snprintf(temp, sizeof(temp), "%s.tmp.%d.%d", final, getpid(), id);
 		else
 			snprintf(temp, sizeof(temp), "%s", final);
-		if (drop && i % 4 == 3) {
+		if (unlinks && i % 4 == 3) {
 			if (unlink(final) && errno != ENOENT)
 				atomic_fetch_add(&shared->failed_sets, 1);
 			continue;
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	       (long)shared->failed_sets, (long)shared->failed_stats, (long)shared->last_errno);
 	bad = shared->stale + shared->torn + shared->short_reads + shared->failed_sets +
 	      shared->failed_stats;
-	if (strcmp(kind, "unlink") != 0)
+	if (strcmp(kind, "unlink") != 0 && strcmp(kind, "evict") != 0)
 		bad += shared->missing;
 	return failed || bad || shared->rounds != (long)n_processes * n_threads * n_rounds;
 }
