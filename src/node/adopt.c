@@ -101,6 +101,8 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	rc = hc_family_add(node, row->series, &row->parent, 0, 1);
 	if (rc)
 		return rc;
+	/* Paid before somebody can remove it (a rebuild runs beside everything else). */
+	hc_ignore(hc_space_use(node->registry, space, (int64_t)row->size_bytes, true));
 	hc_shard_lock(shard);
 	rc = hc_shard_insert(shard, &key, &entry);
 	if (!rc) {
@@ -126,10 +128,10 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 		atomic_fetch_add(&node->disk_bytes, entry->size_bytes);
 	}
 	hc_shard_unlock(shard);
-	if (rc)
+	if (rc) {
 		hc_ignore(hc_family_add(node, row->series, &row->parent, 0, -1));
-	else
-		rc = hc_space_use(node->registry, space, (int64_t)row->size_bytes, true);
+		hc_ignore(hc_space_use(node->registry, space, -(int64_t)row->size_bytes, true));
+	}
 	return rc;
 }
 

@@ -83,18 +83,27 @@ static void hc_quota_give(struct hc_node *node, uint32_t space, uint64_t bytes)
 		hc_debug(HC_NODE, "space %u has no account", space);
 }
 
-/* The page pays for its own size, in the space of its series. */
-static void hc_quota_move(struct hc_node *node, uint32_t account, uint64_t reserved_bytes, const struct hc_publish *item)
+/* The page pays for its own size, in the space of its series: before it has a name (somebody may remove it at once), the
+ * other space is charged; after it, what was reserved beyond is given back. */
+static void hc_quota_before(struct hc_node *node, uint32_t account, const struct hc_publish *item)
 {
 	uint32_t space = hc_series_space(node->registry, item->key.series);
 
-	if (space == account) {
-		hc_quota_give(node, account, reserved_bytes - item->size_bytes);
+	if (space != account && hc_space_use(node->registry, space, (int64_t)item->size_bytes, true))
+		hc_debug(HC_NODE, "series %u has no account", item->key.series);
+}
+
+static void hc_quota_after(struct hc_node *node, uint32_t account, uint64_t reserved_bytes, const struct hc_publish *item,
+			   bool published)
+{
+	uint32_t space = hc_series_space(node->registry, item->key.series);
+
+	if (!published) {
+		if (space != account)
+			hc_quota_give(node, space, item->size_bytes);
 		return;
 	}
-	hc_quota_give(node, account, reserved_bytes);
-	if (hc_space_use(node->registry, space, (int64_t)item->size_bytes, true))
-		hc_debug(HC_NODE, "series %u has no account", item->key.series);
+	hc_quota_give(node, account, space == account ? reserved_bytes - item->size_bytes : reserved_bytes);
 }
 
 int hc_node_charge(struct hc_node *node, uint32_t space, int64_t bytes)
@@ -313,14 +322,15 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 		if (!item.summed)
 			item.checksum = hc_checksum(refs[i].data, item.size_bytes);
 		hc_publish_place(node, &item, stamp, &place);
+		hc_quota_before(node, account, &item);
 		results[i] = hc_publish_slot(node, &refs[i], &item, &place);
+		hc_quota_after(node, account, refs[i].size_bytes, &item, !results[i]);
 		if (results[i]) {
 			if (results[i] == -EEXIST)
 				hc_count(node, publish_existing);
 			hc_node_abort(node, &refs[i], 1);
 			continue;
 		}
-		hc_quota_move(node, account, refs[i].size_bytes, &item);
 		refs[i].slot = HC_SLOT_NONE;
 		hc_count(node, published);
 		hc_count_n(node, published_bytes, item.size_bytes);
@@ -401,6 +411,7 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	struct hc_after replaced = {0};
 	struct hc_entry *entry;
 	uint64_t sequence = hc_registry_next_sequence(node->registry);
+	uint32_t space = hc_series_space(node->registry, item->key.series);
 	int rc;
 
 	rc = hc_stage_adopt(node, disk, staging, item, sequence);
@@ -408,6 +419,8 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 		rc = hc_family_add(node, item->key.series, &item->parent, 0, 1);
 	if (rc)
 		return rc;
+	/* Paid before it can be removed by somebody else. */
+	hc_ignore(hc_space_use(node->registry, space, (int64_t)item->size_bytes, true));
 	hc_shard_lock(shard);
 	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
 	if (!rc) {
@@ -426,6 +439,7 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 		after.page = (struct hc_store_page){.sequence = sequence, .series = item->key.series, .hash = item->key.hash};
 		hc_after_run(node, &after);
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, 0, -1));
+		hc_quota_give(node, space, item->size_bytes);
 	}
 	return rc;
 }
@@ -444,9 +458,6 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 	pthread_rwlock_unlock(&node->adopt_lock);
 	if (rc)
 		return rc;
-	if (hc_space_use(node->registry, hc_series_space(node->registry, item->key.series), (int64_t)item->size_bytes,
-			 true))
-		hc_debug(HC_NODE, "series %u has no account", item->key.series);
 	hc_count(node, published);
 	hc_count_n(node, published_bytes, item->size_bytes);
 	if (hc_row_put(node, number, sequence, true, &ticket))
