@@ -12,8 +12,8 @@
 #define HC_CONTROL_SLICE_NS    (HC_NS_PER_S / 2)
 #define HC_CONTROL_PROGRESS_NS (100 * HC_NS_PER_MS)
 #define HC_CONTROL_WAIT_S      600u
-/* Without --memory dirty pages are waited for, but not for ever. */
-#define HC_CONTROL_EVICT_NS (60 * HC_NS_PER_S)
+/* How long one step of evict waits for pages that are being written; a stop waits for it. */
+#define HC_CONTROL_EVICT_NS (10 * HC_NS_PER_S)
 
 /* --- commands --- */
 
@@ -70,9 +70,12 @@ static int hc_command_status(struct hc_command_call *call)
 	return hc_control_status(call->control, call->answer);
 }
 
-static void hc_verify_progress(void *arg, uint64_t done, uint64_t total)
+static bool hc_verify_progress(void *arg, uint64_t done, uint64_t total)
 {
-	hc_call_progress(arg, done, total);
+	struct hc_command_call *call = arg;
+
+	hc_call_progress(call, done, total);
+	return !*call->cancel_p;
 }
 
 static int hc_command_verify(struct hc_command_call *call)
@@ -172,7 +175,6 @@ static bool hc_unescape(char *text)
 struct hc_evict_call {
 	struct hc_command_call *call;
 	bool memory;
-	uint64_t deadline_ns;
 	struct hc_evict_result sum;
 };
 
@@ -243,15 +245,15 @@ static int hc_evict_path(struct hc_evict_call *evict, char *path)
 		*p = (uint8_t)*p < ' ' ? '?' : *p;
 	rc = hc_path_walk(registry, path, &dir, &name);
 	if (!rc && !*name) {
-		rc = hc_node_evict_dir(control->node, dir, evict->memory, evict->deadline_ns,
-				       &result);
+		rc = hc_node_evict_dir(control->node, dir, evict->memory,
+				       hc_clock_now_ns() + HC_CONTROL_EVICT_NS, &result);
 	} else if (!rc) {
 		rc = hc_page_of_name(control, dir, name, &key);
 		if (rc && !hc_file_find(registry, dir, name, &file))
 			why = "this is an ordinary file, not a page; rm removes it";
 		if (!rc)
 			rc = hc_node_evict(control->node, &key, 1, evict->memory,
-					   evict->deadline_ns, &result);
+					   hc_clock_now_ns() + HC_CONTROL_EVICT_NS, &result);
 	}
 	if (!rc)
 		hc_evict_add(evict, &result);
@@ -271,18 +273,18 @@ static int hc_command_evict(struct hc_command_call *call)
 	int rc = 0;
 
 	evict.memory = word && !strcmp(word, "memory");
-	evict.deadline_ns = hc_clock_now_ns() +
-			    (evict.memory ? HC_CONTROL_WAIT_S * HC_NS_PER_S : HC_CONTROL_EVICT_NS);
 	if (evict.memory) {
 		word = hc_call_word(call);
 		/* The long part, with progress. What cannot be written is kept, and counted. */
-		if (hc_sync_slices(call, evict.deadline_ns, &n_left) && n_left)
+		if (hc_sync_slices(call, hc_clock_now_ns() + HC_CONTROL_WAIT_S * HC_NS_PER_S,
+				   &n_left) &&
+		    n_left)
 			hc_info(HC_OPTIONS_LOG,
 				"evict memory: %" PRIu64 " pages could not be written", n_left);
 	}
 	if (!word) {
-		rc = hc_node_evict(call->control->node, NULL, 0, evict.memory, evict.deadline_ns,
-				   &result);
+		rc = hc_node_evict(call->control->node, NULL, 0, evict.memory,
+				   hc_clock_now_ns() + HC_CONTROL_EVICT_NS, &result);
 		if (!rc)
 			hc_evict_add(&evict, &result);
 	}

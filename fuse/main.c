@@ -32,8 +32,10 @@ struct hc_daemon {
 	struct hc_fs *fs;
 	int ready_fd; /* of the parent that waits; -1 */
 	pthread_t signals;
-	atomic_int phase;
-	atomic_bool stop_asked;
+	pthread_mutex_t
+		life; /* a signal is taken in one phase: what it uses does not go meanwhile */
+	enum hc_phase phase;
+	bool stop_asked;
 	atomic_bool ended;
 };
 
@@ -100,20 +102,18 @@ static void hc_daemon_reread(struct hc_daemon *daemon)
 
 static void hc_daemon_stop(struct hc_daemon *daemon, int number)
 {
-	int phase = atomic_load(&daemon->phase);
-
-	if (phase == HC_PHASE_STOP) {
+	if (daemon->phase == HC_PHASE_STOP) {
 		hc_info(HC_OPTIONS_LOG, "stopping already; what is not on disk is being written");
 		return;
 	}
 	/* A start may take long, and may be cut off anywhere. */
-	if (phase == HC_PHASE_START && atomic_load(&daemon->stop_asked)) {
+	if (daemon->phase == HC_PHASE_START && daemon->stop_asked) {
 		hc_warn(HC_OPTIONS_LOG, "the start is broken off");
 		_exit(HC_EXIT_FAILED);
 	}
 	hc_info(HC_OPTIONS_LOG, "%s: stopping", number == SIGINT ? "SIGINT" : "SIGTERM");
-	atomic_store(&daemon->stop_asked, true);
-	if (phase == HC_PHASE_SERVE)
+	daemon->stop_asked = true;
+	if (daemon->phase == HC_PHASE_SERVE)
 		hc_fs_stop(daemon->control.fs);
 }
 
@@ -127,10 +127,12 @@ static void *hc_signals_main(void *arg)
 	while (!sigwait(&set, &number)) {
 		if (atomic_load(&daemon->ended))
 			break;
+		pthread_mutex_lock(&daemon->life);
 		if (number != SIGHUP)
 			hc_daemon_stop(daemon, number);
-		else if (atomic_load(&daemon->phase) == HC_PHASE_SERVE)
+		else if (daemon->phase == HC_PHASE_SERVE)
 			hc_daemon_reread(daemon);
+		pthread_mutex_unlock(&daemon->life);
 	}
 	return NULL;
 }
@@ -251,6 +253,16 @@ static int hc_daemon_detach(struct hc_daemon *daemon)
 	return 0;
 }
 
+static void hc_daemon_phase(struct hc_daemon *daemon, enum hc_phase phase)
+{
+	pthread_mutex_lock(&daemon->life);
+	daemon->phase = phase;
+	/* A signal came while the start was going on. */
+	if (phase == HC_PHASE_SERVE && daemon->stop_asked)
+		hc_fs_stop(daemon->control.fs);
+	pthread_mutex_unlock(&daemon->life);
+}
+
 static int hc_daemon_serve(struct hc_daemon *daemon)
 {
 	int rc = hc_fs_mount(daemon->control.fs, daemon->control.node);
@@ -259,12 +271,10 @@ static int hc_daemon_serve(struct hc_daemon *daemon)
 		return rc;
 	hc_daemon_tell(daemon);
 	rc = hc_daemon_detach(daemon);
-	atomic_store(&daemon->phase, HC_PHASE_SERVE);
-	if (!rc && atomic_load(&daemon->stop_asked))
-		hc_fs_stop(daemon->control.fs);
+	hc_daemon_phase(daemon, HC_PHASE_SERVE);
 	if (!rc)
 		rc = hc_fs_run(daemon->control.fs);
-	atomic_store(&daemon->phase, HC_PHASE_STOP);
+	hc_daemon_phase(daemon, HC_PHASE_STOP);
 	hc_fs_unmount(daemon->control.fs);
 	return rc;
 }
@@ -293,7 +303,7 @@ static int hc_daemon_run(struct hc_daemon *daemon)
 	rc = hc_daemon_open_node(daemon);
 	if (!rc)
 		rc = hc_daemon_serve(daemon);
-	atomic_store(&daemon->phase, HC_PHASE_STOP);
+	hc_daemon_phase(daemon, HC_PHASE_STOP);
 	hc_daemon_end_fs(daemon);
 	if (daemon->control.node)
 		hc_node_close(daemon->control.node, &n_lost);
@@ -324,6 +334,7 @@ static int hc_daemon_main(struct hc_options *options, int ready_fd)
 			    .options = options,
 			    .start_ns = hc_clock_now_ns()},
 		.fs_lock = PTHREAD_RWLOCK_INITIALIZER,
+		.life = PTHREAD_MUTEX_INITIALIZER,
 		.ready_fd = ready_fd,
 	};
 	int status = HC_EXIT_FAILED;

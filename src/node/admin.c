@@ -350,7 +350,7 @@ int hc_node_evict_dir(struct hc_node *node, uint32_t dir, bool memory_only, uint
 
 /* --- verify and gc --- */
 
-int hc_node_verify(struct hc_node *node, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
 		   struct hc_verify_result *result_p)
 {
 	struct hc_verify_result result = {0};
@@ -370,8 +370,8 @@ int hc_node_verify(struct hc_node *node, void (*progress)(void *arg, uint64_t do
 			result.n_bad++;
 		else if (disk == -EIO || disk == -ENODEV || disk == -ETIMEDOUT)
 			rc = disk;
-		if (progress)
-			progress(arg, i + 1, collect.n);
+		if (progress && !progress(arg, i + 1, collect.n) && !rc)
+			rc = -ECANCELED;
 	}
 	free(collect.pages);
 	if (!rc)

@@ -217,8 +217,9 @@ struct hc_verify_result {
 	uint64_t n_bad;
 	uint64_t bytes_checked;
 };
-/* Re-reads everything in both tiers; what is bad is removed (file quarantined). progress may be NULL. */
-int hc_node_verify(struct hc_node *node, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+/* Re-reads everything in both tiers; what is bad is removed (file quarantined). progress may be NULL; when it returns
+ * false, verify ends with -ECANCELED. */
+int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
 		   struct hc_verify_result *result_p) HC_MUST_CHECK;
 /* Files without a row, temporaries of dead runs, quarantined files. */
 int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p) HC_MUST_CHECK;
