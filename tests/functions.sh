@@ -17,6 +17,7 @@ tmp=$(cd "$tmp" && pwd -P)
 hicachefs_bin=${HICACHEFS_BIN:-$top_builddir/fuse/hicachefs}
 hicachectl_bin=${HICACHECTL_BIN:-$top_builddir/src/tool/hicachectl}
 daemons=		# "pid mountpoint" of each daemon that runs, the latest last
+caches=			# cache directories of all daemons: what is left of their pools is freed at the end
 cleanup_list=		# functions of cleanup_fn, the latest first
 daemon_pid=		# of the latest start_daemon
 daemon_mnt=
@@ -145,6 +146,8 @@ start_daemon()
 	daemon_pid=$!
 	daemons="$daemons$daemon_pid $daemon_mnt
 "
+	caches="$caches$_cachedir
+"
 	wait_until "${HC_START_SECONDS:-30}" _daemon_ready || {
 		cat "$daemon_log" >&2
 		fail "the daemon on $daemon_mnt does not answer"
@@ -231,6 +234,9 @@ _at_exit()
 	printf '%s' "$daemons" | while read -r _pid _mnt; do
 		unmount "$_mnt"
 		end_process "$_pid" "${HC_END_SECONDS:-5}"
+	done
+	printf '%s' "$caches" | sort -u | while read -r _cachedir; do
+		[ ! -d "$_cachedir" ] || [ ! -x "$hicachectl_bin" ] || timeout 20 "$hicachectl_bin" pool free "$_cachedir" >/dev/null
 	done
 	if [ "$_status" != 0 ] && [ "$_status" != 77 ]; then
 		for _log in "$tmp"/daemon-*.log; do
