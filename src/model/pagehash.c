@@ -24,7 +24,12 @@ struct hc_pagehash {
 
 void hc_sha256(const void *data, size_t size_bytes, struct hc_hash *hash_p)
 {
-	SHA256(data, size_bytes, hash_p->bytes);
+	SHA256_CTX sha;
+
+	/* Not SHA256(): it allocates, can fail, and says so only by not writing. */
+	SHA256_Init(&sha);
+	SHA256_Update(&sha, data, size_bytes);
+	SHA256_Final(hash_p->bytes, &sha);
 }
 
 static uint64_t load_u64(const void *ids, size_t i)
