@@ -92,7 +92,8 @@ bool hc_backup_verdict(struct hc_node *node, const struct hc_publish *item, bool
 	return atomic_load(&node->dirty_bytes) + item->size_bytes > limit;
 }
 
-static void hc_backup_push(struct hc_node *node, const struct hc_entry *entry)
+/* A page that cannot be queued is one whose backup failed: left dirty it would wait for ever. */
+static bool hc_backup_push(struct hc_node *node, struct hc_entry *entry)
 {
 	struct hc_backup_item item = {entry->number, entry->sequence};
 	int rc;
@@ -101,8 +102,13 @@ static void hc_backup_push(struct hc_node *node, const struct hc_entry *entry)
 	rc = hc_queue_push(&node->backup_queue, item);
 	pthread_cond_signal(&node->backup_cond);
 	pthread_mutex_unlock(&node->backup_lock);
-	if (rc)
-		hc_warn(HC_NODE, "no memory to queue a backup");
+	if (!rc)
+		return true;
+	hc_warn(HC_NODE, "no memory to queue a backup");
+	hc_count(node, backup_failed);
+	hc_entry_clean(node, entry);
+	entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_FORCED) | HC_ENTRY_SKIPPED);
+	return false;
 }
 
 bool hc_backup_admit(struct hc_node *node, struct hc_entry *entry, bool skip)
@@ -113,8 +119,7 @@ bool hc_backup_admit(struct hc_node *node, struct hc_entry *entry, bool skip)
 		return false;
 	}
 	hc_entry_dirty(node, entry);
-	hc_backup_push(node, entry);
-	return true;
+	return hc_backup_push(node, entry);
 }
 
 void hc_backup_force(struct hc_node *node, struct hc_entry *entry)
@@ -126,7 +131,8 @@ void hc_backup_force(struct hc_node *node, struct hc_entry *entry)
 	if (entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_WRITING))
 		return;
 	hc_entry_dirty(node, entry);
-	hc_backup_push(node, entry);
+	if (!hc_backup_push(node, entry) && hc_entry_settled(entry))
+		hc_entry_push_mem(node, entry);
 }
 
 void hc_backup_force_key(struct hc_node *node, const struct hc_key *key)
@@ -236,9 +242,7 @@ static void hc_backup_bad(struct hc_node *node, struct hc_io *io, int rc)
 
 	hc_shard_lock(shard);
 	entry->flags &= (uint16_t)~(HC_ENTRY_WRITING | HC_ENTRY_FORCED);
-	if (entry->flags & HC_ENTRY_NAMED && rc == -ETIMEDOUT) {
-		hc_backup_push(node, entry);
-	} else {
+	if (!(entry->flags & HC_ENTRY_NAMED) || rc != -ETIMEDOUT || !hc_backup_push(node, entry)) {
 		hc_count(node, backup_failed);
 		hc_entry_clean(node, entry);
 		entry->flags |= HC_ENTRY_SKIPPED;
@@ -418,6 +422,25 @@ static uint16_t hc_backup_pick_disk(struct hc_node *node, const struct hc_entry 
 	return hc_disk_pick(weights, n, &entry->hash);
 }
 
+/* No memory for a request: the page stays in memory as one whose backup failed. Left dirty it would wait for ever. */
+static void hc_backup_refuse(struct hc_node *node, struct hc_backup_item item)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, item.number);
+	struct hc_entry *entry = hc_index_entry(node->index, item.number);
+	struct hc_after after = {.freed = true};
+
+	hc_shard_lock(shard);
+	if (entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
+	    !(entry->flags & HC_ENTRY_WRITING)) {
+		hc_count(node, backup_failed);
+		hc_entry_clean(node, entry);
+		entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_FORCED) | HC_ENTRY_SKIPPED);
+		hc_entry_settle(node, shard, entry, &after);
+	}
+	hc_shard_unlock(shard);
+	hc_after_run(node, &after);
+}
+
 static struct hc_io *hc_backup_prepare(struct hc_node *node, struct hc_backup_item item)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, item.number);
@@ -425,8 +448,10 @@ static struct hc_io *hc_backup_prepare(struct hc_node *node, struct hc_backup_it
 	struct hc_io *io = hc_io_create(node, HC_STORE_PUT, hc_backup_done);
 	bool wanted;
 
-	if (!io)
+	if (!io) {
+		hc_backup_refuse(node, item);
 		return NULL;
+	}
 	hc_shard_lock(shard);
 	wanted = entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
 		 !(entry->flags & HC_ENTRY_WRITING) && entry->slot != HC_ENTRY_NO_SLOT;
