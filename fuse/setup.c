@@ -4,7 +4,9 @@
 
 #include <limits.h>
 #include <mntent.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 
 #include "pool/place.h"
 #include "util/log.h"
@@ -29,8 +31,8 @@ static bool hc_is_below(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && (!path[n] || path[n] == '/');
 }
 
-/* Asks the kernel's table: touching a mount whose daemon hangs would hang, too. */
-static int hc_check_not_mounted(const char *mountpoint)
+/* Asks the kernel's table: touching a file system that hangs would hang, too. */
+static bool hc_is_mounted_on(const char *mountpoint)
 {
 	FILE *mounts = setmntent("/proc/self/mounts", "r");
 	struct mntent entry;
@@ -38,18 +40,39 @@ static int hc_check_not_mounted(const char *mountpoint)
 	bool ours = false;
 
 	if (!mounts)
-		return 0;
+		return false;
 	while (getmntent_r(mounts, &entry, text, sizeof(text))) {
 		if (!strcmp(entry.mnt_dir, mountpoint))
 			ours = !strcmp(entry.mnt_type, "fuse.hicachefs");
 	}
 	endmntent(mounts);
-	if (!ours)
+	return ours;
+}
+
+/* A mount that a daemon left when it died is taken away: a restart after a crash needs nobody's
+ * help. */
+static int hc_check_not_mounted(const char *mountpoint)
+{
+	struct statfs fs;
+
+	if (!hc_is_mounted_on(mountpoint))
 		return 0;
-	hc_error(HC_OPTIONS_LOG,
-		 "a hicachefs is mounted on %s already; umount %s first (umount -l if it is dead)",
-		 mountpoint, mountpoint);
-	return -EBUSY;
+	/* Attributes may be in the kernel still, this is not. */
+	if (!statfs(mountpoint, &fs) || errno != ENOTCONN) {
+		hc_error(HC_OPTIONS_LOG, "a hicachefs is mounted on %s already; umount %s first",
+			 mountpoint, mountpoint);
+		return -EBUSY;
+	}
+	if (umount2(mountpoint, MNT_DETACH)) {
+		hc_error(HC_OPTIONS_LOG,
+			 "the mount of a daemon that died is left on %s: %m; fusermount3 -uz %s "
+			 "takes it away",
+			 mountpoint, mountpoint);
+		return -EBUSY;
+	}
+	hc_warn(HC_OPTIONS_LOG, "a daemon that died had left its mount on %s: taken away",
+		mountpoint);
+	return hc_check_not_mounted(mountpoint);
 }
 
 static int hc_check_outside(const char *what, const char *dir, const char *mountpoint)

@@ -153,6 +153,17 @@ fi
 start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool || fail "the second start: $(cat "$daemon_log")"
 assert_eq "adopted" 1 "$(stat_of adopted)"
 assert_eq "bytes after the restart" "$sum" "$(sha256sum <"$mnt/sp/$one")"
+# After a crash: the dead mount is in nobody's way, and the pool is adopted.
+kill -KILL "$daemon_pid"
+wait "$daemon_pid" 2>/dev/null
+is_mounted "$mnt" || fail "the dead mount went by itself"
+expect_error 'the daemon of this mount has died; umount -l' "$hicachectl_bin" -m "$mnt" status
+assert_eq "status with a dead daemon" 3 "$_rc"
+start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool || fail "the start after a crash: $(cat "$daemon_log")"
+# The dead mount looks ready to start_daemon.
+answers() { ctl status >/dev/null 2>&1; }
+wait_until 30 answers || fail "no answer after a crash: $(cat "$daemon_log")"
+assert_eq "bytes after the crash" "$sum" "$(sha256sum <"$mnt/sp/$one")"
 stop_daemon || fail "the daemon's exit status is $?"
 "$hicachectl_bin" pool free "$cache" | grep -q '^freed ' || fail "the pool was not freed"
 assert_eq "nothing to free" "$cache: there is no pool of this cache, nothing to free" "$("$hicachectl_bin" pool free "$cache")"
