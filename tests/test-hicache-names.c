@@ -177,6 +177,30 @@ static void test_fork(void **state)
 	rig_close();
 }
 
+/* A child that lives on does not keep the directory locked. */
+static void test_fork_and_reopen(void **state)
+{
+	int ends[2], status = -1;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(ends), 0);
+	rig_open(rig_where);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		close(ends[1]);
+		_exit(read(ends[0], &c, 1) ? 1 : 0);
+	}
+	close(ends[0]);
+	rig_close();
+	rig_open(rig_where);
+	rig_close();
+	close(ends[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 /* --- spaces --- */
 
 static void test_space_refusals(void **state)
@@ -734,6 +758,7 @@ int main(void)
 		ONE(test_busy),
 		ONE(test_close_waits_for_its_users),
 		ONE(test_fork),
+		ONE(test_fork_and_reopen),
 		ONE(test_space_refusals),
 		ONE(test_space_settings_stay),
 		ONE(test_clear_one_space),

@@ -542,8 +542,11 @@ static void hc_catalog_free(struct hc_catalog *c)
 	pthread_mutex_destroy(&c->lock);
 	pthread_cond_destroy(&c->work);
 	pthread_cond_destroy(&c->done);
-	if (c->lock_fd >= 0)
+	if (c->lock_fd >= 0) {
+		/* A forked child has the file open, too: closing alone would leave it locked. */
+		hc_ignore(flock(c->lock_fd, LOCK_UN));
 		close(c->lock_fd);
+	}
 	if (c->dirfd >= 0)
 		close(c->dirfd);
 	free(c->dir);

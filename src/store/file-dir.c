@@ -334,6 +334,9 @@ void hc_file_disk_close(struct hc_file_disk *disk)
 	int *const fds[] = {&disk->pages_fd, &disk->staging_fd, &disk->quarantine_fd,
 			    &disk->identity_fd, &disk->dir_fd};
 
+	/* A forked child has the file open, too: closing alone would leave it locked. */
+	if (disk->identity_fd >= 0)
+		hc_ignore(flock(disk->identity_fd, LOCK_UN));
 	for (size_t i = 0; i < HC_ARRAY_SIZE(fds); i++)
 		if (*fds[i] >= 0)
 			close(*fds[i]);
