@@ -540,14 +540,24 @@ static bool hc_mount_option_given(const struct hc_options *options, const char *
 
 int hc_options_check(const struct hc_options *options)
 {
-	const struct hc_option_value *high = hc_option(options, HC_OPT_high),
-				     *low = hc_option(options, HC_OPT_low);
+	const struct hc_option_value *high = hc_option(options, HC_OPT_high);
+	const struct hc_option_value *low = hc_option(options, HC_OPT_low);
+	const struct hc_option_value *disk = hc_option(options, HC_OPT_disk_size);
+	const struct hc_option_value *page = hc_option(options, HC_OPT_max_page_bytes);
 
 	if (low->ppm > high->ppm) {
 		hc_error(HC_OPTIONS_LOG,
 			 "low (%s) is above high (%s): eviction would never end; low must be the "
 			 "smaller one",
 			 low->text, high->text);
+		return -EINVAL;
+	}
+	if (!disk->is_percent && disk->number && disk->number <= page->number) {
+		hc_error(HC_OPTIONS_LOG,
+			 "disk_size (%s) leaves no room beside one page of max_page_bytes (%s): "
+			 "give more, 0 for "
+			 "memory only, or a smaller max_page_bytes",
+			 disk->text, page->text);
 		return -EINVAL;
 	}
 	if (hc_mount_option_given(options, "allow_other") &&

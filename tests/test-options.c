@@ -164,7 +164,12 @@ static void test_contradictions(void **state)
 	assert_says("low (80%) is above high (70%)");
 	assert_int_equal(hc_options_set_list(o, "high=100%,low=100%"), 0);
 	assert_int_equal(hc_options_check(o), 0);
-	assert_int_equal(hc_options_set_list(o, "allow_other,allow_root"), 0);
+	assert_int_equal(hc_options_set_list(o, "disk_size=64M"), 0);
+	assert_int_equal(hc_options_check(o), -EINVAL);
+	assert_says("disk_size (64M) leaves no room beside one page of max_page_bytes (64M)");
+	assert_int_equal(hc_options_set_list(o, "max_page_bytes=1M"), 0);
+	assert_int_equal(hc_options_check(o), 0);
+	assert_int_equal(hc_options_set_list(o, "disk_size=0,allow_other,allow_root"), 0);
 	assert_int_equal(hc_options_check(o), -EINVAL);
 	assert_says("exclude each other");
 }
