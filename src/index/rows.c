@@ -180,10 +180,12 @@ size_t hc_row_page_pack(const struct hc_row_page *row, void *out)
 
 int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p)
 {
-	struct hc_row_page row = {0};
+	struct hc_row_page row;
 	struct hc_unpack u;
 	uint8_t has;
 
+	/* Most rows have no name: its room is neither cleared nor copied. */
+	memset(&row, 0, offsetof(struct hc_row_page, name) + 1);
 	if (hc_unpack_begin(&u, in, n_bytes))
 		return u.rc;
 	has = (uint8_t)hc_unpack_fixed(&u, 1);
@@ -216,7 +218,7 @@ int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p
 		hc_unpack_text(&u, row.name, 1, HC_PATH_BYTES_MAX);
 	if (hc_unpack_end(&u))
 		return hc_unpack_end(&u);
-	*row_p = row;
+	memcpy(row_p, &row, offsetof(struct hc_row_page, name) + strlen(row.name) + 1);
 	return 0;
 }
 

@@ -68,6 +68,7 @@ size_t hc_row_page_pack(const struct hc_row_page *row, void *out);
 size_t hc_row_dir_pack(const struct hc_row_dir *row, void *out);
 size_t hc_row_file_pack(const struct hc_row_file *row, void *out);
 size_t hc_row_space_pack(const struct hc_row_space *row, void *out);
+/* Behind the end of name, row_p stays as it was. */
 int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p) HC_MUST_CHECK;
 int hc_row_dir_unpack(const void *in, size_t n_bytes, struct hc_row_dir *row_p) HC_MUST_CHECK;
 int hc_row_file_unpack(const void *in, size_t n_bytes, struct hc_row_file *row_p) HC_MUST_CHECK;

@@ -13,6 +13,7 @@ struct hc_adopt {
 	uint64_t n_bad;
 	uint32_t space_last;	    /* priority cache */
 	uint8_t priority_last;
+	uint32_t dir_last;	    /* known to be there */
 };
 
 static int hc_recency_compare(const void *a, const void *b)
@@ -142,8 +143,12 @@ static int hc_adopt_row(void *arg, uint64_t key, const void *value, size_t n_byt
 	struct hc_dir_info dir;
 	int rc = hc_row_page_unpack(value, n_bytes, &row);
 
-	if (!rc && row.dir && hc_dir_get(adopt->node->registry, row.dir, &dir))
-		row.dir = 0;
+	if (!rc && row.dir && row.dir != adopt->dir_last) {
+		if (hc_dir_get(adopt->node->registry, row.dir, &dir))
+			row.dir = 0;
+		else
+			adopt->dir_last = row.dir;
+	}
 	if (!rc)
 		rc = hc_adopt_disk(adopt->node, &row, key, adopt, true);
 	if (rc == -ENOMEM)
