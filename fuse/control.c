@@ -515,6 +515,7 @@ static int hc_space_stats_read(void *arg, const char *instance, FILE *out)
 {
 	struct hc_control *control = arg;
 	struct hc_registry *registry = hc_node_registry(control->node);
+	uint64_t counters[HC_SPACE_N_COUNTERS];
 	struct hc_space_info info;
 	int rc = hc_space_of(control, instance, &info);
 
@@ -525,6 +526,10 @@ static int hc_space_stats_read(void *arg, const char *instance, FILE *out)
 		"\nn_series %u\n",
 		hc_space_used(registry, info.id), info.quota_bytes,
 		hc_files_used(registry, info.id), info.n_series);
+	hc_space_counters(registry, info.id, counters);
+#define HC_STAT_LINE(name) fprintf(out, #name " %" PRIu64 "\n", counters[HC_SPACE_COUNT_##name]);
+	HC_SPACE_COUNTERS(HC_STAT_LINE)
+#undef HC_STAT_LINE
 	return 0;
 }
 

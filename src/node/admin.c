@@ -201,8 +201,8 @@ static void hc_evict_one(struct hc_node *node, const struct hc_key *key, struct 
 			hc_entry_drop_slot(node, entry, &after);
 			entry->flags &= (uint16_t)~(HC_ENTRY_IN_MEM | HC_ENTRY_CHECKED);
 			hc_entry_push_space(node, entry);
-			hc_count(node, evicted_memory);
-			hc_count_n(node, evicted_memory_bytes, size_bytes);
+			hc_count_series(node, key->series, evicted_memory, 1);
+			hc_count_series(node, key->series, evicted_memory_bytes, size_bytes);
 		} else if (gone) {
 			hc_entry_remove(node, shard, entry, false, &after);
 		}

@@ -105,7 +105,7 @@ static bool hc_backup_push(struct hc_node *node, struct hc_entry *entry)
 	if (!rc)
 		return true;
 	hc_warn(HC_NODE, "no memory to queue a backup");
-	hc_count(node, backup_failed);
+	hc_count_series(node, entry->series, backup_failed, 1);
 	hc_entry_clean(node, entry);
 	entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_FORCED) | HC_ENTRY_SKIPPED);
 	return false;
@@ -243,7 +243,7 @@ static void hc_backup_bad(struct hc_node *node, struct hc_io *io, int rc)
 	hc_shard_lock(shard);
 	entry->flags &= (uint16_t)~(HC_ENTRY_WRITING | HC_ENTRY_FORCED);
 	if (!(entry->flags & HC_ENTRY_NAMED) || rc != -ETIMEDOUT || !hc_backup_push(node, entry)) {
-		hc_count(node, backup_failed);
+		hc_count_series(node, entry->series, backup_failed, 1);
 		hc_entry_clean(node, entry);
 		entry->flags |= HC_ENTRY_SKIPPED;
 	}
@@ -384,7 +384,7 @@ static bool hc_backup_verify(struct hc_node *node, struct hc_entry *entry, struc
 	} else if (entry->flags & HC_ENTRY_NAMED) {
 		struct hc_after after = {0};
 
-		hc_count(node, bad_adopted);
+		hc_count_series(node, entry->series, bad_adopted, 1);
 		hc_entry_remove(node, shard, entry, false, &after);
 		hc_shard_unlock(shard);
 		hc_after_run(node, &after);
@@ -432,7 +432,7 @@ static void hc_backup_refuse(struct hc_node *node, struct hc_backup_item item)
 	hc_shard_lock(shard);
 	if (entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
 	    !(entry->flags & HC_ENTRY_WRITING)) {
-		hc_count(node, backup_failed);
+		hc_count_series(node, entry->series, backup_failed, 1);
 		hc_entry_clean(node, entry);
 		entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_FORCED) | HC_ENTRY_SKIPPED);
 		hc_entry_settle(node, shard, entry, &after);

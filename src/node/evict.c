@@ -39,6 +39,7 @@ static bool hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, 
 				  struct hc_after *after)
 {
 	uint64_t size_bytes = entry->size_bytes;
+	uint32_t series = entry->series; /* the entry may be freed below */
 
 	if (entry->slot == HC_ENTRY_NO_SLOT || !hc_victim_free(entry) || entry->n_children_mem)
 		return false;
@@ -56,8 +57,8 @@ static bool hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, 
 		hc_entry_drop_slot(node, entry, after);
 		hc_entry_push_space(node, entry);
 	}
-	hc_count(node, evicted_memory);
-	hc_count_n(node, evicted_memory_bytes, size_bytes);
+	hc_count_series(node, series, evicted_memory, 1);
+	hc_count_series(node, series, evicted_memory_bytes, size_bytes);
 	return true;
 }
 
@@ -169,6 +170,7 @@ static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard
 				    struct hc_after *after, bool *aside_p)
 {
 	uint64_t size_bytes = entry->size_bytes;
+	uint32_t series = entry->series; /* the entry may be freed below */
 
 	*aside_p = entry->disk == HC_ENTRY_NO_DISK;
 	if (*aside_p || !hc_entry_settled(entry) || entry->pins || entry->n_children_disk)
@@ -182,8 +184,8 @@ static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard
 			return 0;
 		hc_entry_remove(node, shard, entry, false, after);
 	}
-	hc_count(node, evicted_disk);
-	hc_count_n(node, evicted_disk_bytes, size_bytes);
+	hc_count_series(node, series, evicted_disk, 1);
+	hc_count_series(node, series, evicted_disk_bytes, size_bytes);
 	return size_bytes;
 }
 

@@ -26,6 +26,7 @@
 
 #define HC_CLASSES_MAX	   512u	 /* (domain, slot size) pairs seen */
 #define HC_SEGMENTS_MAX	   65536u
+#define HC_SEGMENTS_FEW	   4u
 #define HC_SPACE_CHUNK	   1024u
 #define HC_SPACE_CHUNKS	   1024u /* a million spaces over the life of a cache */
 #define HC_WAIT_BUCKETS	   64u
@@ -89,6 +90,14 @@ struct hc_node_counters {
 
 #define hc_count(node, field)	     hc_count_n(node, field, 1)
 #define hc_count_n(node, field, n) atomic_fetch_add_explicit(&(node)->count.field, (n), memory_order_relaxed)
+/* Also for the space of the series: fields of HC_SPACE_COUNTERS. */
+#define hc_count_series(node, series, field, n)                                                \
+	do {                                                                                   \
+		uint64_t hc_counted = (n);                                                     \
+											       \
+		hc_count_n(node, field, hc_counted);                                           \
+		hc_space_count((node)->registry, series, HC_SPACE_COUNT_##field, hc_counted); \
+	} while (0)
 
 struct hc_node {
 	struct hc_node_config config; /* strings are not kept: see dirs */

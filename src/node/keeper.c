@@ -239,10 +239,10 @@ int hc_scrub_page(struct hc_node *node, const struct hc_page_info *page, uint64_
 			return 0;
 		hc_count(node, bad_scrub);
 		if (rc == -EBADMSG) {
-			hc_count(node, bad_checksum);
+			hc_count_series(node, page->key.series, bad_checksum, 1);
 			hc_count(node, quarantined);
 		} else {
-			hc_count(node, bad_missing);
+			hc_count_series(node, page->key.series, bad_missing, 1);
 		}
 		return -EBADMSG;
 	}

@@ -7,6 +7,7 @@
 #include "pool/place.h"
 #include "store/fault.h"
 #include "store/file.h"
+#include "util/size.h"
 
 #define HC_PPM 1000000u
 
@@ -167,6 +168,22 @@ static int hc_node_pool_where(struct hc_node *node, struct hc_pool_config *confi
 	return 0;
 }
 
+/* A segment serves one page size at a time, and an open page keeps its segment. */
+static void hc_node_few_segments(struct hc_node *node, const struct hc_pool_stats *stats)
+{
+	uint32_t n = hc_pool_n_segments(node->pool);
+	char size[16], segment[16];
+
+	if (n >= HC_SEGMENTS_FEW || node->config.no_evictor)
+		return;
+	hc_size_format(stats->size_bytes, size);
+	hc_size_format(stats->segment_bytes, segment);
+	hc_warn(HC_NODE,
+		"the pool of %s has only %u segment%s of %s, for the largest page must fit one: pages of different sizes "
+		"push each other out; choose a larger pool_size or a smaller max_page_bytes",
+		size, n, n == 1 ? "" : "s", segment);
+}
+
 static int hc_node_open_pool(struct hc_node *node)
 {
 	const struct hc_node_config *c = &node->config;
@@ -196,6 +213,7 @@ static int hc_node_open_pool(struct hc_node *node)
 		node->slot_entry = NULL;
 		return -ENOMEM;
 	}
+	hc_node_few_segments(node, &stats);
 	return hc_pool_n_segments(node->pool) > HC_SEGMENTS_MAX ? -EFBIG : 0;
 }
 

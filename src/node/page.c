@@ -14,8 +14,8 @@ size_t hc_node_exists_prefix(struct hc_node *node, const uint32_t *series, size_
 		expire_before_ns[i] = hc_node_expire_before(node, series[i]);
 	hits = hc_index_exists_prefix(node->index, series, expire_before_ns, n_series, hashes, n,
 				      touch ? hc_index_stamp(node->index) : 0);
-	hc_count_n(node, lookups, n);
-	hc_count_n(node, lookup_hits, hits);
+	hc_count_series(node, series[0], lookups, n);
+	hc_count_series(node, series[0], lookup_hits, hits);
 	return hits;
 }
 
@@ -30,14 +30,14 @@ int hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_
 	struct hc_entry *entry;
 	int rc = -ENOENT;
 
-	hc_count(node, lookups);
+	hc_count_series(node, key->series, lookups, 1);
 	hc_shard_lock(shard);
 	entry = hc_shard_find(shard, key);
 	if (entry && !hc_entry_expired(node, entry)) {
 		if (want_node_id && !entry->node_id)
 			entry->node_id = hc_registry_next_node_id(node->registry);
 		hc_entry_info(node, entry, info_p);
-		hc_count(node, lookup_hits);
+		hc_count_series(node, key->series, lookup_hits, 1);
 		rc = 0;
 	}
 	hc_shard_unlock(shard);

@@ -37,9 +37,9 @@ static void hc_load_bad(struct hc_node *node, struct hc_shard *shard, struct hc_
 	hc_count(node, promote_failed);
 	hc_entry_drop_slot(node, entry, after);
 	if (bytes_bad)
-		hc_count(node, bad_checksum);
+		hc_count_series(node, entry->series, bad_checksum, 1);
 	if (rc == -ENOENT && entry->flags & HC_ENTRY_NAMED)
-		hc_count(node, bad_missing);
+		hc_count_series(node, entry->series, bad_missing, 1);
 	if ((bytes_bad || rc == -ENOENT) && entry->flags & HC_ENTRY_NAMED) {
 		if (bytes_bad)
 			hc_count(node, quarantined);
@@ -165,7 +165,7 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 {
 	uint64_t expire_before_ns = hc_node_expire_before(node, how->series);
 	uint32_t stamp = how->opener ? 0 : hc_index_stamp(node->index);
-	size_t i;
+	size_t i, n_disk = 0;
 
 	for (i = 0; i < n; i++) {
 		struct hc_key key = {how->series, hashes[i]};
@@ -192,11 +192,10 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 			.series = entry->series,
 		};
 		hc_shard_unlock(shard);
-		if (refs[i].slot == HC_SLOT_NONE)
-			hc_count(node, hits_disk);
-		else
-			hc_count(node, hits_memory);
+		n_disk += refs[i].slot == HC_SLOT_NONE;
 	}
+	hc_count_series(node, how->series, hits_disk, n_disk);
+	hc_count_series(node, how->series, hits_memory, i - n_disk);
 	atomic_fetch_add_explicit(&node->n_refs, i, memory_order_relaxed);
 	return i;
 }
@@ -213,7 +212,7 @@ static bool hc_acquire_verify(struct hc_node *node, struct hc_ref *ref, uint64_t
 	if (good) {
 		entry->flags &= (uint16_t)~HC_ENTRY_UNVERIFIED;
 	} else if (entry->flags & HC_ENTRY_NAMED) {
-		hc_count(node, bad_adopted);
+		hc_count_series(node, entry->series, bad_adopted, 1);
 		hc_entry_remove(node, shard, entry, false, &after);
 	}
 	hc_shard_unlock(shard);
@@ -280,7 +279,7 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how, const st
 		hc_node_release(node, refs + got, found - got);
 	hc_acquire_reuse(node, refs, got);
 	if (got < n)
-		hc_count(node, misses);
+		hc_count_series(node, how->series, misses, 1);
 	*n_p = got;
 	return n && !got ? -ENOENT : 0;
 }

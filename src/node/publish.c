@@ -332,8 +332,8 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 			continue;
 		}
 		refs[i].slot = HC_SLOT_NONE;
-		hc_count(node, published);
-		hc_count_n(node, published_bytes, item.size_bytes);
+		hc_count_series(node, item.key.series, published, 1);
+		hc_count_series(node, item.key.series, published_bytes, item.size_bytes);
 		hc_publish_event(node, &item, place.dir);
 	}
 }
@@ -458,8 +458,8 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 	pthread_rwlock_unlock(&node->adopt_lock);
 	if (rc)
 		return rc;
-	hc_count(node, published);
-	hc_count_n(node, published_bytes, item->size_bytes);
+	hc_count_series(node, item->key.series, published, 1);
+	hc_count_series(node, item->key.series, published_bytes, item->size_bytes);
 	if (hc_row_put(node, number, sequence, true, &ticket))
 		hc_warn(HC_NODE, "a page on disk has no catalog row: it is lost at the next start");
 	hc_publish_event(node, item, place.dir);

@@ -101,6 +101,21 @@ int hc_space_presets(struct hc_registry *registry, const struct hc_space_preset 
  * exceeded and `force` is false. Lock-free. */
 int hc_space_use(struct hc_registry *registry, uint32_t id, int64_t bytes, bool force) HC_MUST_CHECK;
 uint64_t hc_space_used(struct hc_registry *registry, uint32_t id);
+/* Counters of a space since the start, which only rise; counted by the node beside its own of the same names. */
+#define HC_SPACE_COUNTERS(X)                                                                                           \
+	X(lookups) X(lookup_hits) X(hits_memory) X(hits_disk) X(misses) X(published) X(published_bytes)                \
+	X(evicted_memory) X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes)                                \
+	X(bad_checksum) X(bad_missing) X(bad_adopted) X(backup_failed)
+
+enum hc_space_counter {
+#define HC_SPACE_COUNTER_NAME(name) HC_SPACE_COUNT_##name,
+	HC_SPACE_COUNTERS(HC_SPACE_COUNTER_NAME)
+#undef HC_SPACE_COUNTER_NAME
+	HC_SPACE_N_COUNTERS
+};
+/* For the space of a series; an unknown series counts nothing. Lock-free. */
+void hc_space_count(struct hc_registry *registry, uint32_t series, enum hc_space_counter counter, uint64_t n);
+void hc_space_counters(struct hc_registry *registry, uint32_t id, uint64_t values[HC_SPACE_N_COUNTERS]);
 
 /* --- series --- */
 struct hc_series_info {

@@ -104,6 +104,7 @@ struct hc_space {
 	uint32_t dir;
 	_Atomic uint64_t quota_bytes;
 	_Atomic uint64_t used_bytes;
+	_Atomic uint64_t counters[HC_SPACE_N_COUNTERS];
 	atomic_bool gone;
 	uint8_t priority;
 	_Atomic uint64_t max_age_s;
