@@ -83,7 +83,8 @@ def parse():
     group.add_argument("--logits", metavar="FILE", help="save the first token's logits")
     group.add_argument("--json", action="store_true")
     group = parser.add_argument_group("check and again")
-    group.add_argument("--state", metavar="DIR", help="where check leaves the logits for again")
+    group.add_argument("--state", metavar="DIR", help="where check keeps the answer without the cache for again "
+                            "and for its own next run")
     group.add_argument("--cachedir", metavar="DIR",
                        help="PARENT is a mount of this CACHEDIR: damage a page on disk")
     group.add_argument("--hicachectl", metavar="FILE", default="hicachectl")
