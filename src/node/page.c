@@ -27,21 +27,29 @@ static bool hc_entry_expired(struct hc_node *node, const struct hc_entry *entry)
 int hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_id, struct hc_page_info *info_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &key->hash);
+	uint64_t node_id = 0;
 	struct hc_entry *entry;
-	int rc = -ENOENT;
+	bool there;
 
 	hc_count_series(node, key->series, lookups, 1);
-	hc_shard_lock(shard);
-	entry = hc_shard_find(shard, key);
-	if (entry && !hc_entry_expired(node, entry)) {
-		if (want_node_id && !entry->node_id)
-			entry->node_id = hc_registry_next_node_id(node->registry);
+	for (;;) {
+		hc_shard_lock(shard);
+		entry = hc_shard_find(shard, key);
+		there = entry && !hc_entry_expired(node, entry);
+		if (!there || !want_node_id || entry->node_id || node_id)
+			break;
+		/* A new block of ids is journaled: not under a shard's lock. */
+		hc_shard_unlock(shard);
+		node_id = hc_registry_next_node_id(node->registry);
+	}
+	if (there) {
+		if (!entry->node_id)
+			entry->node_id = node_id;
 		hc_entry_info(node, entry, info_p);
 		hc_count_series(node, key->series, lookup_hits, 1);
-		rc = 0;
 	}
 	hc_shard_unlock(shard);
-	return rc;
+	return there ? 0 : -ENOENT;
 }
 
 /* Locks the shard of (number, sequence) and gives the entry, or unlocks and gives NULL. */
