@@ -40,13 +40,15 @@ static bool hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, 
 {
 	uint64_t size_bytes = entry->size_bytes;
 	uint32_t series = entry->series; /* the entry may be freed below */
+	struct hc_node_limits limits;
 
 	if (entry->slot == HC_ENTRY_NO_SLOT || !hc_victim_free(entry) || entry->n_children_mem)
 		return false;
 	if (entry->disk == HC_ENTRY_NO_DISK) {
 		if (entry->n_children_disk)
 			return false;
-		if (node->limits.backup == HC_BACKUP_EVICT && node->store && !(entry->flags & HC_ENTRY_FORCED)) {
+		hc_node_limits_get(node, &limits);
+		if (limits.backup == HC_BACKUP_EVICT && node->store && !(entry->flags & HC_ENTRY_FORCED)) {
 			hc_backup_force(node, entry);
 			return false;
 		}
