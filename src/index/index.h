@@ -38,9 +38,7 @@
 #define HC_ENTRY_IN_SPACE   0x0400u /* has a record in its space's order */
 #define HC_ENTRY_CATALOGUED 0x0800u /* its row was given to the catalog */
 #define HC_ENTRY_CHECKED    0x1000u /* disk bytes were verified since start */
-#define HC_ENTRY_UNSEALED   0x2000u /* a writer still holds the body: served, not verified, not for the library */
 #define HC_ENTRY_FORCED     0x4000u /* backup asked for by fsync or sync: admission does not apply */
-#define HC_ENTRY_EXPECTS    0x8000u /* counted as a child of its parent in memory or on disk (see n_children) */
 
 /* The first 64 bytes are what a look-up, its touch and an expiry check need. */
 struct hc_entry {
@@ -109,8 +107,7 @@ struct hc_shard *hc_entry_shard(struct hc_index *index, const struct hc_entry *e
 
 /* How many leading hashes exist in every one of the series. A page older than expire_before_ns[s] (0: never) does not
  * exist; expire_before_ns may be NULL. stamp != 0: the counted pages are touched: hits, stamp if it is newer, and with
- * it depth = position where the entry has no parent. Prefetches ahead; locks one shard at a time; an unsealed page
- * exists. */
+ * it depth = position where the entry has no parent. Prefetches ahead; locks one shard at a time. */
 size_t hc_index_exists_prefix(struct hc_index *index, const uint32_t *series, const uint64_t *expire_before_ns,
 			      size_t n_series, const struct hc_hash *hashes, size_t n, uint32_t stamp);
 

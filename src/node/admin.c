@@ -42,6 +42,11 @@ static int hc_admin_walk(struct hc_node *node, void (*work)(struct hc_node *node
 
 /* --- sync --- */
 
+static bool hc_backup_busy(struct hc_node *node)
+{
+	return atomic_load(&node->n_dirty) || atomic_load(&node->n_rows);
+}
+
 static int hc_sync_media(struct hc_node *node, uint64_t deadline_ns)
 {
 	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
@@ -155,12 +160,12 @@ int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 	if (node->config.disk_off || !node->store)
 		return 0;
 	rc = hc_admin_walk(node, hc_sync_force_one, NULL);
-	while (!rc && atomic_load(&node->n_dirty)) {
+	while (!rc && hc_backup_busy(node)) {
 		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
 
 		if (now_ns >= deadline_ns)
 			break;
-		if (atomic_load(&node->n_dirty))
+		if (hc_backup_busy(node))
 			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
 	}
 	if (!rc)
@@ -193,7 +198,7 @@ static void hc_evict_one(struct hc_node *node, const struct hc_key *key, struct 
 	entry = hc_shard_find(shard, key);
 	if (entry && (!call->memory_only || entry->slot != HC_ENTRY_NO_SLOT)) {
 		size_bytes = entry->size_bytes;
-		kept = !hc_entry_settled(entry) || entry->pins || entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_UNSEALED);
+		kept = !hc_entry_settled(entry) || entry->pins || entry->flags & HC_ENTRY_DIRTY;
 		if (call->memory_only)
 			kept |= entry->disk == HC_ENTRY_NO_DISK;
 		gone = !kept;
@@ -272,12 +277,12 @@ static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool
 /* Waits until no backup is under way, so that pages which are just dirty can go. */
 int hc_backup_quiet(struct hc_node *node, uint64_t deadline_ns)
 {
-	while (atomic_load(&node->n_dirty)) {
+	while (hc_backup_busy(node)) {
 		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
 
 		if (now_ns >= deadline_ns)
 			return -ETIMEDOUT;
-		if (atomic_load(&node->n_dirty))
+		if (hc_backup_busy(node))
 			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
 	}
 	return 0;

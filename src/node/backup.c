@@ -125,7 +125,7 @@ bool hc_backup_admit(struct hc_node *node, struct hc_entry *entry, bool skip)
 void hc_backup_force(struct hc_node *node, struct hc_entry *entry)
 {
 	if (!node->store || node->config.disk_off || entry->slot == HC_ENTRY_NO_SLOT ||
-	    entry->disk != HC_ENTRY_NO_DISK || entry->flags & (HC_ENTRY_LOADING | HC_ENTRY_UNSEALED))
+	    entry->disk != HC_ENTRY_NO_DISK || entry->flags & HC_ENTRY_LOADING)
 		return;
 	entry->flags |= HC_ENTRY_FORCED;
 	if (entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_WRITING))
@@ -225,6 +225,44 @@ int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool no
 	return there ? 0 : hc_catalog_del(node->catalog, HC_TABLE_PAGES, sequence, true, ticket_p);
 }
 
+static void hc_row_put_one(struct hc_node *node, struct hc_backup_item item)
+{
+	uint64_t ticket;
+
+	if (hc_row_put(node, item.number, item.sequence, false, &ticket))
+		hc_warn(HC_NODE, "a page on disk has no catalog row: it is lost at the next start");
+	atomic_fetch_sub(&node->n_rows, 1);
+	hc_wait_wake(&node->room);
+}
+
+/* The backup thread puts rows: a catalog that cannot take more must not hold up the progress thread, which also ends
+ * promotions. */
+static void hc_rows_push(struct hc_node *node, struct hc_backup_item item)
+{
+	int rc;
+
+	pthread_mutex_lock(&node->backup_lock);
+	rc = hc_queue_push(&node->row_queue, item);
+	pthread_cond_signal(&node->backup_cond);
+	pthread_mutex_unlock(&node->backup_lock);
+	if (rc)
+		hc_row_put_one(node, item);
+}
+
+void hc_rows_drain(struct hc_node *node)
+{
+	struct hc_backup_item item;
+	bool got = true;
+
+	while (got) {
+		pthread_mutex_lock(&node->backup_lock);
+		got = hc_queue_pop(&node->row_queue, &item);
+		pthread_mutex_unlock(&node->backup_lock);
+		if (got)
+			hc_row_put_one(node, item);
+	}
+}
+
 static void hc_backup_ended(struct hc_node *node, uint64_t size_bytes)
 {
 	pthread_mutex_lock(&node->backup_lock);
@@ -262,9 +300,10 @@ static void hc_backup_good(struct hc_node *node, struct hc_io *io)
 	struct hc_shard *shard = hc_index_entry_shard(node->index, io->number);
 	struct hc_entry *entry = hc_index_entry(node->index, io->number);
 	struct hc_after after = {0};
-	uint64_t ticket;
 	bool named;
 
+	/* Counted before the page is clean: a sync that sees nothing dirty must still wait for the row. */
+	atomic_fetch_add(&node->n_rows, 1);
 	hc_shard_lock(shard);
 	named = entry->flags & HC_ENTRY_NAMED;
 	entry->flags &= (uint16_t)~(HC_ENTRY_WRITING | HC_ENTRY_FORCED | HC_ENTRY_SKIPPED);
@@ -280,8 +319,9 @@ static void hc_backup_good(struct hc_node *node, struct hc_io *io)
 		hc_count(node, backed_up);
 		hc_count_n(node, backed_up_bytes, io->request.page.size_bytes);
 		hc_crash_point("backup-row");
-		if (hc_row_put(node, io->number, io->sequence, false, &ticket))
-			hc_warn(HC_NODE, "a page on disk has no catalog row: it is lost at the next start");
+		hc_rows_push(node, (struct hc_backup_item){io->number, io->sequence});
+	} else {
+		atomic_fetch_sub(&node->n_rows, 1);
 	}
 	after.freed = true;
 	hc_after_run(node, &after);
@@ -536,7 +576,7 @@ static void *hc_backup_main(void *arg)
 		bool got = false;
 
 		pthread_mutex_lock(&node->backup_lock);
-		while (!atomic_load(&node->stop)) {
+		while (!atomic_load(&node->stop) && !node->row_queue.n) {
 			if (!node->backup_paused && node->backup_flight < HC_BACKUP_FLIGHT &&
 			    node->backup_flight_bytes < HC_BACKUP_BYTES &&
 			    (got = hc_queue_pop(&node->backup_queue, &item)))
@@ -544,9 +584,11 @@ static void *hc_backup_main(void *arg)
 			hc_ignore(hc_cond_wait_until(&node->backup_cond, &node->backup_lock, UINT64_MAX));
 		}
 		pthread_mutex_unlock(&node->backup_lock);
-		if (!got)
+		hc_rows_drain(node);
+		if (got)
+			hc_backup_send(node, item);
+		else if (atomic_load(&node->stop))
 			return NULL;
-		hc_backup_send(node, item);
 	}
 }
 

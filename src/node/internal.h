@@ -129,6 +129,7 @@ struct hc_node {
 	pthread_mutex_t backup_lock;
 	pthread_cond_t backup_cond;
 	struct hc_queue backup_queue;
+	struct hc_queue row_queue; /* pages on disk whose catalog row is to be put */
 	struct hc_io *backup_waiting; /* written, parent not yet; linked by arg */
 	uint32_t backup_flight;
 	uint64_t backup_flight_bytes;
@@ -156,6 +157,7 @@ struct hc_node {
 	uint64_t recency_ns;	      /* keeper: when it was last stored */
 	int progress_fd;	      /* eventfd that ends the progress thread */
 
+	_Atomic uint64_t n_rows; /* rows on their way */
 	_Atomic uint64_t n_io; /* requests given to the store and not yet finished */
 	_Atomic uint64_t n_memory, memory_bytes, n_disk, disk_bytes, n_dirty, dirty_bytes, n_refs;
 	struct hc_node_counters count;
@@ -281,6 +283,8 @@ void hc_backup_force(struct hc_node *node, struct hc_entry *entry);
 void hc_backup_force_key(struct hc_node *node, const struct hc_key *key);
 /* Progress thread: written pages whose parent's fate is known by now. */
 void hc_backup_retry_waiting(struct hc_node *node);
+/* Puts the rows that wait for it. */
+void hc_rows_drain(struct hc_node *node);
 int hc_backup_start(struct hc_node *node);
 void hc_backup_stop(struct hc_node *node);
 /* Puts the catalog row of an entry (unlocked); takes it back when the body went meanwhile. */

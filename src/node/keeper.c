@@ -266,7 +266,7 @@ int hc_scrub_memory(struct hc_node *node, const struct hc_page_info *page)
 
 	hc_shard_lock(shard);
 	there = entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED && entry->slot != HC_ENTRY_NO_SLOT &&
-		!(entry->flags & (HC_ENTRY_LOADING | HC_ENTRY_UNSEALED));
+		!(entry->flags & HC_ENTRY_LOADING);
 	if (there) {
 		entry->refs++;
 		ref.data = hc_pool_data(node->pool, entry->slot);

@@ -302,6 +302,7 @@ static void hc_node_free_tables(struct hc_node *node)
 		hc_ghosts_destroy(node->ghosts[i]);
 	hc_opaques_destroy(node->opaques);
 	free(node->backup_queue.items);
+	free(node->row_queue.items);
 	if (node->slot_entry)
 		munmap(node->slot_entry, node->slot_entry_bytes);
 	pthread_mutex_destroy(&node->lock);
@@ -336,8 +337,10 @@ void hc_node_close(struct hc_node *node, uint64_t *n_lost_p)
 		/* Requests in flight complete (close waits for them), then the progress thread sees the last ones. */
 		hc_io_stop(node);
 	}
-	if (whole && node->catalog)
+	if (whole && node->catalog) {
+		hc_rows_drain(node); /* of the last completions */
 		hc_recency_store(node);
+	}
 	if (n_left)
 		hc_warn(HC_NODE, "%llu pages could not be backed up before the deadline%s", (unsigned long long)n_left,
 			keep ? "" : " and are lost");
