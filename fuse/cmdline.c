@@ -226,7 +226,7 @@ int hc_options_parse(int argc, char **argv, struct hc_options **options_p, enum 
 	optind = 0;
 	opterr = 0;
 	while (!rc && line.action == HC_ACTION_MOUNT &&
-	       (c = getopt_long(argc, argv, ":o:fdhV", hc_long_options, NULL)) != -1)
+	       (c = getopt_long(argc, argv, ":c:o:fdhV", hc_long_options, NULL)) != -1)
 		rc = hc_cmdline_option(options, &line, c, argv);
 	if (!rc && line.action == HC_ACTION_MOUNT)
 		rc = hc_cmdline_operands(options, argc - optind, argv + optind);

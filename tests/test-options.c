@@ -325,6 +325,8 @@ static void test_command_line(void **state)
 	assert_says("must not be empty");
 	assert_null(PARSE(&rc, &action, "--frob", "a", "b"));
 	assert_says("--frob: there is no such option");
+	assert_null(PARSE(&rc, &action, "-c", "/none/h.conf", "a", "b"));
+	assert_says("/none/h.conf");
 	assert_null(PARSE(&rc, &action, "a", "b", "-o"));
 	assert_says("-o: a value is missing");
 }
