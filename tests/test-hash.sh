@@ -21,7 +21,7 @@ sha()
 	printf "$(bytes "$1")" | sha256sum | cut -d ' ' -f 1
 }
 
-hash()
+page_hash()
 {
 	timeout 20 "$hicachectl_bin" hash "$@"
 }
@@ -29,27 +29,27 @@ hash()
 first=$(sha 0100000002000000)
 second=$(sha "${first}0300000004010000")
 assert_eq "two pages" "$first
-$second" "$(printf '1 2\n3,260\n5' | hash --page-tokens 2)"
-assert_eq "all separators" "$first" "$(printf ',, 1\r\n\t,2,\n' | hash --page-tokens 2)"
-assert_eq "no whole page" "" "$(echo 1 | hash --page-tokens 2)"
-assert_eq "no token" "" "$(hash --page-tokens 2 </dev/null)"
-assert_eq "a prior" "$second" "$(echo 3 260 | hash --page-tokens 2 --prior "$first")"
-assert_eq "a wide page" "$(sha ff01000000000000000000000001000000)" "$(echo 1 4294967296 | hash --page-tokens 2)"
-assert_eq "the largest token" "$(sha ffffffffffffffff7f)" "$(echo 9223372036854775807 | hash --page-tokens 1)"
-assert_eq "bigrams" "$(sha 01000000020000000200000003000000)" "$(echo 1 2 3 | hash --page-tokens 2 --bigram)"
+$second" "$(printf '1 2\n3,260\n5' | page_hash --page-tokens 2)"
+assert_eq "all separators" "$first" "$(printf ',, 1\r\n\t,2,\n' | page_hash --page-tokens 2)"
+assert_eq "no whole page" "" "$(echo 1 | page_hash --page-tokens 2)"
+assert_eq "no token" "" "$(page_hash --page-tokens 2 </dev/null)"
+assert_eq "a prior" "$second" "$(echo 3 260 | page_hash --page-tokens 2 --prior "$first")"
+assert_eq "a wide page" "$(sha ff01000000000000000000000001000000)" "$(echo 1 4294967296 | page_hash --page-tokens 2)"
+assert_eq "the largest token" "$(sha ffffffffffffffff7f)" "$(echo 9223372036854775807 | page_hash --page-tokens 1)"
+assert_eq "bigrams" "$(sha 01000000020000000200000003000000)" "$(echo 1 2 3 | page_hash --page-tokens 2 --bigram)"
 # More tokens than are hashed at once, in one page and in many.
 want=$(awk 'BEGIN { for (i = 0; i < 10000; i++) printf "%c%c%c%c", 65, 0, 0, 0 }' | sha256sum | cut -d ' ' -f 1)
 [ "$(awk 'BEGIN { printf "%c", 0 }' | wc -c)" != 1 ] ||
-	assert_eq "10,000 tokens" "$want" "$(awk 'BEGIN { for (i = 0; i < 10000; i++) print 65 }' | hash --page-tokens 10000)"
-assert_eq "10,000 pages" 10000 "$(seq 1 10000 | hash --page-tokens 1 | wc -l)"
+	assert_eq "10,000 tokens" "$want" "$(awk 'BEGIN { for (i = 0; i < 10000; i++) print 65 }' | page_hash --page-tokens 10000)"
+assert_eq "10,000 pages" 10000 "$(seq 1 10000 | page_hash --page-tokens 1 | wc -l)"
 
 # Namespaces: another root, and only the root differs.
-plain=$(echo 1 2 3 4 | hash --page-tokens 2)
-key=$(echo 1 2 3 4 | hash --page-tokens 2 --extra-key tenant)
-salt=$(echo 1 2 3 4 | hash --page-tokens 2 --cache-salt tenant)
+plain=$(echo 1 2 3 4 | page_hash --page-tokens 2)
+key=$(echo 1 2 3 4 | page_hash --page-tokens 2 --extra-key tenant)
+salt=$(echo 1 2 3 4 | page_hash --page-tokens 2 --cache-salt tenant)
 [ "$plain" != "$key" ] && [ "$key" != "$salt" ] && [ "$plain" != "$salt" ] || fail "namespaces do not separate"
 assert_eq "the chain goes on from the namespace's first page" "${key#*
-}" "$(echo 3 4 | hash --page-tokens 2 --prior "${key%%
+}" "$(echo 3 4 | page_hash --page-tokens 2 --prior "${key%%
 *}")"
 
 # refused STATUS PATTERN TOKENS ARGUMENT...
@@ -59,7 +59,7 @@ refused()
 	_says=$2
 	printf '%s' "$3" >"$tmp/tokens"
 	shift 3
-	_out=$(hash "$@" <"$tmp/tokens" 2>&1 >/dev/null)
+	_out=$(page_hash "$@" <"$tmp/tokens" 2>&1 >/dev/null)
 	assert_eq "status: $*" "$_want" $?
 	printf '%s\n' "$_out" | grep -Eq -e "$_says" || fail "hash $*: the message does not say \"$_says\": $_out"
 }
