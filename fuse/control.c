@@ -400,6 +400,12 @@ static int hc_file_stats(void *arg, const char *instance, FILE *out)
 	return 0;
 }
 
+static int hc_file_status(void *arg, const char *instance, FILE *out)
+{
+	(void)instance;
+	return hc_control_status(arg, out);
+}
+
 /* --- spaces --- */
 
 static int hc_spaces_list(void *arg, char ***names_p, size_t *n_p)
@@ -573,6 +579,7 @@ const struct hc_vfile hc_control_files[] = {
 	{.name = "version", .mode = 0444, .read = hc_file_version},
 	{.name = "config", .mode = 0444, .read = hc_file_config},
 	{.name = "stats", .mode = 0444, .read = hc_file_stats},
+	{.name = "status", .mode = 0444, .read = hc_file_status},
 	{.name = "control", .mode = 0600, .write = hc_file_control, .background = true},
 	{.name = "spaces", .mode = 0755, .children = hc_space_files, .list = hc_spaces_list},
 	{.name = NULL},

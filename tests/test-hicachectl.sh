@@ -72,6 +72,7 @@ grep -q "^  \"pid\": $daemon_pid,\$" "$tmp/out" || fail "status --json: $(cat "$
 grep -q '"name": "limited"' "$tmp/out" || fail "status --json: $(cat "$tmp/out")"
 [ "$(grep -c fuse.hicachefs /proc/self/mountinfo)" != 1 ] ||
 	timeout 20 "$hicachectl_bin" status >/dev/null || fail "status of the only mount"
+grep -q "^{.*\"pid\":$daemon_pid," "$files/status" || fail "status file: $(cat "$files/status")"
 HICACHE_MOUNT=$mnt timeout 20 "$hicachectl_bin" status >/dev/null || fail "status with HICACHE_MOUNT"
 
 # evict --memory, and a page that was damaged on disk meanwhile.

@@ -3,22 +3,38 @@
  * left. */
 #include "tool/pools.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <limits.h>
 
+#include "util/io.h"
 #include "util/size.h"
 
-struct hc_status {
-	char *json; /* heap */
-};
+/* A cache with thousands of spaces. */
+#define HC_STATUS_BYTES_MAX (64 * HC_MIB)
 
-static void hc_status_line(void *arg, const char *word, char *rest)
+/* Anybody who sees the mount may read it; it works on a read-only mount, too. */
+static int hc_status_read(const char *mount, char **json_p)
 {
-	struct hc_status *status = arg;
+	char path[PATH_MAX];
+	size_t n;
+	int rc;
 
-	if (strcmp(word, "status") || status->json)
-		return;
-	status->json = strdup(rest);
+	if ((size_t)snprintf(path, sizeof(path), "%s/.hicache/status", mount) >= sizeof(path))
+		rc = -ENAMETOOLONG;
+	else
+		rc = hc_file_read(AT_FDCWD, path, HC_STATUS_BYTES_MAX, json_p, &n);
+	if (!rc)
+		return 0;
+	if (rc == -ENOTCONN || rc == -ECONNABORTED) {
+		hc_tool_error(
+			"%s: the daemon of this mount has died; umount -l %s, then mount it again",
+			mount, mount);
+		return HC_TOOL_NO_MOUNT;
+	}
+	hc_tool_error("%s: %s", path, strerror(-rc));
+	return HC_TOOL_FAILED;
 }
 
 /* --- the table --- */
@@ -229,8 +245,7 @@ static int hc_status_print(const char *mount, const char *text, bool as_json)
 int hc_tool_status(const struct hc_tool *tool, int argc, char **argv)
 {
 	static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
-	struct hc_status answer = {0};
-	hc_autofree char *mount = NULL;
+	hc_autofree char *mount = NULL, *text = NULL;
 	bool as_json = false;
 	char **mounts;
 	size_t n;
@@ -250,13 +265,6 @@ int hc_tool_status(const struct hc_tool *tool, int argc, char **argv)
 		return hc_status_pools(as_json);
 	status = hc_mount_find(tool, &mount);
 	if (!status)
-		status = hc_control_run(mount, "status", hc_status_line, &answer);
-	if (!status && !answer.json) {
-		hc_tool_error("the daemon's answer has no status");
-		status = HC_TOOL_FAILED;
-	}
-	if (!status)
-		status = hc_status_print(mount, answer.json, as_json);
-	free(answer.json);
-	return status;
+		status = hc_status_read(mount, &text);
+	return status ? status : hc_status_print(mount, text, as_json);
 }
