@@ -8,7 +8,7 @@
 
 static bool hc_victim_free(const struct hc_entry *entry)
 {
-	return hc_entry_settled(entry) && !entry->pins && !(entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_UNSEALED));
+	return hc_entry_settled(entry) && !entry->pins && !(entry->flags & HC_ENTRY_DIRTY);
 }
 
 /* The entry of a popped record, its shard locked, if the record is true; pushes it again when it is stale. */
