@@ -146,7 +146,7 @@ static int put_sized(struct fixture *f, uint32_t series, uint32_t chain, uint32_
 		size_t got;
 		int result;
 
-		how.deadline_ns = soon(5000);
+		how.deadline_ns = soon(30000);
 		if (hc_node_reserve(f->node, &how, 1, &ref, &got))
 			return n;
 		fill_page(ref.data, bytes, &item.key.hash);

@@ -39,6 +39,7 @@
 #define HC_ENTRY_CATALOGUED 0x0800u /* its row was given to the catalog */
 #define HC_ENTRY_CHECKED    0x1000u /* disk bytes were verified since start */
 #define HC_ENTRY_FORCED     0x4000u /* backup asked for by fsync or sync: admission does not apply */
+#define HC_ENTRY_REMOVING   0x8000u /* an earlier file of this body is being unlinked: no backup until that ended */
 
 /* The first 64 bytes are what a look-up, its touch and an expiry check need. */
 struct hc_entry {

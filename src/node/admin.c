@@ -130,7 +130,7 @@ int hc_node_sync_page(struct hc_node *node, uint32_t number, uint64_t sequence, 
 		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
 		rc = 0;
 	}
-	if (rc == -EIO && hc_disk_over(node, 0))
+	if (rc == -EIO && hc_disk_over(node, node->config.max_page_bytes))
 		rc = -ENOSPC;
 	return rc ? rc : hc_sync_media(node, deadline_ns);
 }
@@ -176,7 +176,7 @@ int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 	rc = hc_sync_media(node, hc_max_u64(deadline_ns, hc_clock_now_ns() + HC_NS_PER_S));
 	if (rc || !n_left)
 		return rc;
-	return atomic_load(&node->n_dirty) ? -ETIMEDOUT : hc_disk_over(node, 0) ? -ENOSPC : -EIO;
+	return atomic_load(&node->n_dirty) ? -ETIMEDOUT : hc_disk_over(node, node->config.max_page_bytes) ? -ENOSPC : -EIO;
 }
 
 /* --- evict --- */
@@ -373,7 +373,7 @@ int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t do
 		result.bytes_checked += page->size_bytes;
 		if (disk == -EBADMSG || memory == -EBADMSG)
 			result.n_bad++;
-		else if (disk == -EIO || disk == -ENODEV || disk == -ETIMEDOUT)
+		else if (disk == -ENODEV || disk == -ETIMEDOUT)
 			rc = disk;
 		if (progress && !progress(arg, i + 1, collect.n) && !rc)
 			rc = -ECANCELED;
@@ -402,7 +402,7 @@ static bool hc_gc_keep(void *arg, uint32_t series, const struct hc_hash *hash, u
 	return keep;
 }
 
-int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p)
+int hc_sweep(struct hc_node *node, bool quarantine, uint64_t *n_removed_p, uint64_t *bytes_p)
 {
 	uint64_t n_removed = 0, bytes = 0;
 	int rc = 0;
@@ -421,7 +421,7 @@ int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p)
 	for (uint16_t disk = 0; !rc && disk < hc_node_n_disks(node); disk++) {
 		uint64_t n, b;
 
-		rc = node->store->ops->sweep(node->store, disk, hc_gc_keep, node, true, &n, &b);
+		rc = node->store->ops->sweep(node->store, disk, hc_gc_keep, node, quarantine, &n, &b);
 		if (!rc) {
 			n_removed += n;
 			bytes += b;
@@ -431,6 +431,11 @@ int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p)
 	*n_removed_p = n_removed;
 	*bytes_p = bytes;
 	return rc;
+}
+
+int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p)
+{
+	return hc_sweep(node, true, n_removed_p, bytes_p);
 }
 
 void hc_node_stats(struct hc_node *node, struct hc_node_stats *stats_p)

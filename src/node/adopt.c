@@ -125,8 +125,7 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 			hc_index_dir_add(node->index, entry, row->dir);
 		hc_adopt_stamp(adopt, entry);
 		hc_entry_push_space(node, entry);
-		atomic_fetch_add(&node->n_disk, 1);
-		atomic_fetch_add(&node->disk_bytes, entry->size_bytes);
+		hc_disk_account(node, entry->disk, 1, entry->size_bytes);
 	}
 	hc_shard_unlock(shard);
 	if (rc) {
@@ -270,7 +269,7 @@ static int hc_adopt_slot(void *arg, hc_slot_id slot, const struct hc_slot_page *
 	hc_shard_lock(shard);
 	entry = hc_shard_find(shard, &key);
 	if (entry)
-		node->slot_entry[slot] = entry->number;
+		__atomic_store_n(&node->slot_entry[slot], entry->number, __ATOMIC_RELAXED);
 	hc_shard_unlock(shard);
 	atomic_fetch_add(&node->n_memory, 1);
 	atomic_fetch_add(&node->memory_bytes, page->size_bytes);

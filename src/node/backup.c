@@ -9,6 +9,9 @@
 #define HC_DAY_S 86400u
 /* How long a full store queue holds up the backup thread before the page is queued again. */
 #define HC_BACKUP_SUBMIT_NS HC_NS_PER_S
+/* How long unlinks under way are waited for on a full disk. */
+#define HC_BACKUP_UNLINK_NS HC_NS_PER_S
+#define HC_BACKUP_LOOK_NS   (10 * HC_NS_PER_MS)
 
 enum hc_parent_state { HC_PARENT_NONE, HC_PARENT_DISK, HC_PARENT_PENDING, HC_PARENT_SKIPPED };
 
@@ -53,8 +56,7 @@ static enum hc_parent_state hc_sibling_state(struct hc_node *node, const struct 
 	return state;
 }
 
-/* Takes bytes from today's write budget; false when it is used up. */
-static bool hc_budget_left(struct hc_node *node)
+bool hc_budget_left(struct hc_node *node)
 {
 	uint64_t day = hc_clock_wall_ns() / HC_NS_PER_S / HC_DAY_S;
 	bool left;
@@ -68,8 +70,6 @@ static bool hc_budget_left(struct hc_node *node)
 	}
 	left = node->budget_used_bytes < node->config.write_budget_bytes;
 	pthread_mutex_unlock(&node->backup_lock);
-	if (!left)
-		hc_count(node, backup_budget_held);
 	return left;
 }
 
@@ -80,15 +80,19 @@ bool hc_backup_verdict(struct hc_node *node, const struct hc_publish *item, bool
 	uint64_t limit;
 
 	hc_node_limits_get(node, &limits);
-	if (!node->store || limits.backup != HC_BACKUP_PUBLISH || !hc_budget_left(node))
+	if (!node->store || limits.backup != HC_BACKUP_PUBLISH)
 		return true;
+	if (!hc_budget_left(node)) {
+		hc_count(node, backup_budget_held);
+		return true;
+	}
 	parent = hc_parent_state(node, item->key.series, &item->parent);
 	if (parent == HC_PARENT_SKIPPED || previous_skipped)
 		return true;
 	sibling = hc_sibling_state(node, &item->key);
 	if (sibling != HC_PARENT_NONE)
 		return sibling == HC_PARENT_SKIPPED;
-	limit = hc_node_pool_bytes(node) / 1000000 * limits.dirty_ppm;
+	limit = hc_ppm(hc_node_pool_bytes(node), limits.dirty_ppm);
 	return atomic_load(&node->dirty_bytes) + item->size_bytes > limit;
 }
 
@@ -107,8 +111,15 @@ static bool hc_backup_push(struct hc_node *node, struct hc_entry *entry)
 	hc_warn(HC_NODE, "no memory to queue a backup");
 	hc_count_series(node, entry->series, backup_failed, 1);
 	hc_entry_clean(node, entry);
-	entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_FORCED) | HC_ENTRY_SKIPPED);
+	entry->flags |= HC_ENTRY_SKIPPED;
 	return false;
+}
+
+void hc_backup_again(struct hc_node *node, struct hc_entry *entry)
+{
+	if (entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY && !(entry->flags & HC_ENTRY_WRITING) &&
+	    !hc_backup_push(node, entry) && hc_entry_settled(entry))
+		hc_entry_push_mem(node, entry);
 }
 
 bool hc_backup_admit(struct hc_node *node, struct hc_entry *entry, bool skip)
@@ -198,29 +209,36 @@ int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool no
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, number);
 	struct hc_entry *entry = hc_index_entry(node->index, number);
-	uint8_t value[HC_ROW_BYTES_MAX];
-	bool there;
+	uint8_t value[2][HC_ROW_BYTES_MAX];
+	bool there, same, put = false;
+	unsigned turn = 0;
 	size_t n = 0;
 	int rc = 0;
 
 	if (!node->catalog)
 		return 0;
-	hc_shard_lock(shard);
-	there = entry->sequence == sequence && entry->flags & HC_ENTRY_NAMED && entry->disk != HC_ENTRY_NO_DISK;
-	if (there)
-		rc = hc_row_make(node, entry, value, &n);
-	hc_shard_unlock(shard);
-	if (!there || rc)
+	do {
+		size_t n_before = n;
+
+		hc_shard_lock(shard);
+		there = entry->sequence == sequence && entry->flags & HC_ENTRY_NAMED &&
+			entry->disk != HC_ENTRY_NO_DISK;
+		if (there)
+			rc = hc_row_make(node, entry, value[turn], &n);
+		/* What was put is still so; else (setattr) it is put again. */
+		same = there && !rc && n == n_before && !memcmp(value[0], value[1], n);
+		if (same)
+			entry->flags |= HC_ENTRY_CATALOGUED;
+		hc_shard_unlock(shard);
+		if (rc || same || !there)
+			break;
+		rc = hc_catalog_put(node->catalog, HC_TABLE_PAGES, sequence, value[turn], n, now, ticket_p);
+		put = put || !rc;
+		turn = !turn;
+	} while (!rc);
+	if (rc || !put)
 		return rc;
-	rc = hc_catalog_put(node->catalog, HC_TABLE_PAGES, sequence, value, n, now, ticket_p);
-	if (rc)
-		return rc;
-	/* The page may have gone between the two locks: then its row must go too. */
-	hc_shard_lock(shard);
-	there = entry->sequence == sequence && entry->flags & HC_ENTRY_NAMED && entry->disk != HC_ENTRY_NO_DISK;
-	if (there)
-		entry->flags |= HC_ENTRY_CATALOGUED;
-	hc_shard_unlock(shard);
+	/* A page that went between the two locks takes its row along. */
 	hc_wait_wake(&node->room);
 	return there ? 0 : hc_catalog_del(node->catalog, HC_TABLE_PAGES, sequence, true, ticket_p);
 }
@@ -272,15 +290,20 @@ static void hc_backup_ended(struct hc_node *node, uint64_t size_bytes)
 	pthread_mutex_unlock(&node->backup_lock);
 }
 
-static void hc_backup_bad(struct hc_node *node, struct hc_io *io, int rc)
+/* written: its file is there, and goes. */
+static void hc_backup_bad(struct hc_node *node, struct hc_io *io, int rc, bool written)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, io->number);
 	struct hc_entry *entry = hc_index_entry(node->index, io->number);
 	struct hc_after after = {0};
 
+	atomic_fetch_sub(&node->disk_coming_bytes, io->coming_bytes);
 	hc_shard_lock(shard);
-	entry->flags &= (uint16_t)~(HC_ENTRY_WRITING | HC_ENTRY_FORCED);
+	entry->flags &= (uint16_t)~HC_ENTRY_WRITING;
+	if (written)
+		entry->flags |= HC_ENTRY_REMOVING;
 	if (!(entry->flags & HC_ENTRY_NAMED) || rc != -ETIMEDOUT || !hc_backup_push(node, entry)) {
+		/* FORCED stays: with backup=evict it says that the page had its chance. */
 		hc_count_series(node, entry->series, backup_failed, 1);
 		hc_entry_clean(node, entry);
 		entry->flags |= HC_ENTRY_SKIPPED;
@@ -304,13 +327,13 @@ static void hc_backup_good(struct hc_node *node, struct hc_io *io)
 
 	/* Counted before the page is clean: a sync that sees nothing dirty must still wait for the row. */
 	atomic_fetch_add(&node->n_rows, 1);
+	atomic_fetch_sub(&node->disk_coming_bytes, io->coming_bytes);
 	hc_shard_lock(shard);
 	named = entry->flags & HC_ENTRY_NAMED;
 	entry->flags &= (uint16_t)~(HC_ENTRY_WRITING | HC_ENTRY_FORCED | HC_ENTRY_SKIPPED);
 	hc_entry_clean(node, entry);
 	entry->disk = io->request.disk;
-	atomic_fetch_add(&node->n_disk, 1);
-	atomic_fetch_add(&node->disk_bytes, entry->size_bytes);
+	hc_disk_account(node, io->request.disk, 1, entry->size_bytes);
 	if (!named)
 		hc_entry_drop_disk(node, entry, false, &after);
 	hc_entry_settle(node, shard, entry, &after);
@@ -334,12 +357,16 @@ static bool hc_backup_settle(struct hc_node *node, struct hc_io *io)
 	case HC_PARENT_PENDING:
 		return false;
 	case HC_PARENT_SKIPPED: {
-		struct hc_after after = {.remove_file = true, .disk_id = io->request.disk, .page = io->request.page};
+		struct hc_after after = {
+			.remove_file = true,
+			.disk_id = io->request.disk,
+			.number = io->number,
+			.page = io->request.page,
+		};
 
-		after.page.name = NULL;
 		after.parent = (struct hc_key){io->request.page.series, io->request.page.parent};
 		after.disk = 1;
-		hc_backup_bad(node, io, -ECANCELED);
+		hc_backup_bad(node, io, -ECANCELED, true);
 		hc_after_run(node, &after);
 		break;
 	}
@@ -386,7 +413,7 @@ static void hc_backup_done(struct hc_node *node, struct hc_io *io)
 	if (!rc)
 		rc = hc_family_add(node, io->request.page.series, &io->request.page.parent, 0, 1);
 	if (rc) {
-		hc_backup_bad(node, io, rc);
+		hc_backup_bad(node, io, rc, false);
 	} else {
 		done = hc_backup_settle(node, io);
 		if (!done) {
@@ -399,8 +426,16 @@ static void hc_backup_done(struct hc_node *node, struct hc_io *io)
 	hc_backup_ended(node, size_bytes);
 	if (done)
 		free(io);
-	/* Only the progress thread settles: nobody else can have moved a parent between the look and the list. */
-	hc_backup_retry_waiting(node);
+}
+
+void hc_backup_drop_waiting(struct hc_node *node)
+{
+	while (node->backup_waiting) {
+		struct hc_io *io = node->backup_waiting;
+
+		node->backup_waiting = io->arg;
+		free(io);
+	}
 }
 
 /* An adopted page is checked before it goes to disk: the checksum would otherwise vouch for bad bytes. */
@@ -455,7 +490,10 @@ static uint16_t hc_backup_pick_disk(struct hc_node *node, const struct hc_entry 
 	for (uint16_t disk = 0; disk < n; disk++) {
 		struct hc_store_disk_info info;
 
-		weights[disk] = hc_node_disk_info(node, disk, &info) || info.out ? 0 : info.total_bytes;
+		weights[disk] = hc_node_disk_info(node, disk, &info) || info.out ||
+						!hc_disk_has_room(node, disk, entry->size_bytes, true)
+					? 0
+					: info.total_bytes;
 	}
 	if (parent < n && weights[parent])
 		return parent;
@@ -474,7 +512,7 @@ static void hc_backup_refuse(struct hc_node *node, struct hc_backup_item item)
 	    !(entry->flags & HC_ENTRY_WRITING)) {
 		hc_count_series(node, entry->series, backup_failed, 1);
 		hc_entry_clean(node, entry);
-		entry->flags = (uint16_t)((entry->flags & ~HC_ENTRY_FORCED) | HC_ENTRY_SKIPPED);
+		entry->flags |= HC_ENTRY_SKIPPED;
 		hc_entry_settle(node, shard, entry, &after);
 	}
 	hc_shard_unlock(shard);
@@ -494,7 +532,7 @@ static struct hc_io *hc_backup_prepare(struct hc_node *node, struct hc_backup_it
 	}
 	hc_shard_lock(shard);
 	wanted = entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
-		 !(entry->flags & HC_ENTRY_WRITING) && entry->slot != HC_ENTRY_NO_SLOT;
+		 !(entry->flags & (HC_ENTRY_WRITING | HC_ENTRY_REMOVING)) && entry->slot != HC_ENTRY_NO_SLOT;
 	if (wanted) {
 		entry->flags |= HC_ENTRY_WRITING;
 		io->number = item.number;
@@ -512,7 +550,7 @@ static struct hc_io *hc_backup_prepare(struct hc_node *node, struct hc_backup_it
 	}
 	/* WRITING holds the entry from here on. */
 	if (!hc_backup_verify(node, entry, shard)) {
-		hc_backup_bad(node, io, -EBADMSG);
+		hc_backup_bad(node, io, -EBADMSG, false);
 		free(io);
 		return NULL;
 	}
@@ -540,6 +578,28 @@ static bool hc_backup_chain_ok(struct hc_node *node, const struct hc_io *io)
 	return forced;
 }
 
+/* Makes room on disk. Unlinks that are under way are waited for where the page would not fit before. */
+static bool hc_backup_room(struct hc_node *node, uint16_t disk, uint64_t size_bytes)
+{
+	uint64_t deadline_ns = hc_clock_now_ns() + HC_BACKUP_UNLINK_NS;
+
+	if (hc_disk_over(node, size_bytes)) {
+		hc_evict_disk(node, size_bytes);
+		if (hc_disk_over(node, size_bytes))
+			return false;
+	}
+	for (;;) {
+		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
+
+		if (hc_disk_has_room(node, disk, size_bytes, false) || now_ns >= deadline_ns ||
+		    atomic_load(&node->stop))
+			return true;
+		if (!hc_disk_has_room(node, disk, size_bytes, true))
+			return true;
+		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_BACKUP_LOOK_NS));
+	}
+}
+
 static void hc_backup_send(struct hc_node *node, struct hc_backup_item item)
 {
 	struct hc_io *io = hc_backup_prepare(node, item);
@@ -549,15 +609,15 @@ static void hc_backup_send(struct hc_node *node, struct hc_backup_item item)
 		return;
 	if (!hc_backup_chain_ok(node, io))
 		rc = -ECANCELED;
-	else if (hc_disk_over(node, io->request.page.size_bytes)) {
-		hc_evict_disk(node);
-		rc = hc_disk_over(node, io->request.page.size_bytes) ? -ENOSPC : 0;
-	}
+	else if (!hc_backup_room(node, io->request.disk, io->request.page.size_bytes))
+		rc = -ENOSPC;
 	if (rc) {
-		hc_backup_bad(node, io, rc);
+		hc_backup_bad(node, io, rc, false);
 		free(io);
 		return;
 	}
+	io->coming_bytes = io->request.page.size_bytes;
+	atomic_fetch_add(&node->disk_coming_bytes, io->coming_bytes);
 	pthread_mutex_lock(&node->backup_lock);
 	node->backup_flight++;
 	node->backup_flight_bytes += io->request.page.size_bytes;

@@ -137,21 +137,33 @@ void hc_entry_drop_slot(struct hc_node *node, struct hc_entry *entry, struct hc_
 	after->freed = true;
 }
 
+void hc_disk_account(struct hc_node *node, uint16_t disk, int n, uint64_t size_bytes)
+{
+	uint64_t bytes = n < 0 ? -size_bytes : size_bytes;
+
+	atomic_fetch_add(&node->n_disk, (uint64_t)(int64_t)n);
+	atomic_fetch_add(&node->disk_bytes, bytes);
+	if (disk < HC_DISKS_MAX)
+		atomic_fetch_add(&node->disk_held_bytes[disk], bytes);
+}
+
 void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quarantine, struct hc_after *after)
 {
 	hc_assert(entry->disk != HC_ENTRY_NO_DISK);
 	if (!hc_hash_is_zero(&entry->parent))
 		after->disk++;
-	atomic_fetch_sub(&node->n_disk, 1);
-	atomic_fetch_sub(&node->disk_bytes, entry->size_bytes);
+	hc_disk_account(node, entry->disk, -1, entry->size_bytes);
 	after->parent = (struct hc_key){entry->series, entry->parent};
 	after->remove_file = true;
 	after->quarantine = quarantine;
 	after->remove_row = entry->flags & HC_ENTRY_CATALOGUED;
 	after->disk_id = entry->disk;
+	after->number = entry->number;
 	hc_entry_store_page(entry, &after->page);
 	entry->disk = HC_ENTRY_NO_DISK;
 	entry->flags &= (uint16_t)~(HC_ENTRY_CATALOGUED | HC_ENTRY_CHECKED);
+	/* A backup of the same body would have the same file: not before this one is gone. */
+	entry->flags |= HC_ENTRY_REMOVING;
 }
 
 /* The last holder of an unnamed entry gives everything back. */
@@ -204,6 +216,13 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 		hc_entry_finish(node, shard, entry, after);
 }
 
+void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after)
+{
+	hc_entry_remove(node, shard, entry, false, after);
+	after->remove_file = false;
+	after->remove_row = false;
+}
+
 void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after)
 {
 	if (!hc_entry_settled(entry))
@@ -234,10 +253,11 @@ int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *p
 		entry->n_children_mem += (uint32_t)mem;
 		entry->n_children_disk += (uint32_t)disk;
 		/* Parked while it had children: a victim again. */
-		if (mem < 0 && !entry->n_children_mem && hc_entry_settled(entry))
-			hc_entry_push_mem(node, entry);
-		if ((mem < 0 || disk < 0) && hc_entry_settled(entry))
+		if ((mem < 0 || disk < 0) && hc_entry_settled(entry)) {
+			if (!entry->n_children_mem)
+				hc_entry_push_mem(node, entry);
 			hc_entry_push_space(node, entry);
+		}
 	} else {
 		rc = hc_ghosts_add(node->ghosts[hc_shard_index(node, parent)], &key, mem, disk);
 	}
@@ -251,23 +271,23 @@ void hc_family_adopt(struct hc_node *node, struct hc_entry *entry)
 
 	hc_ghosts_take(node->ghosts[hc_shard_index(node, &entry->hash)], &key, &entry->n_children_mem,
 		       &entry->n_children_disk);
+	/* Its children are no orphans any more. */
+	if ((entry->n_children_mem || entry->n_children_disk) && atomic_load(&node->orphans_known))
+		atomic_store(&node->orphans, true);
 }
 
 static void hc_after_file(struct hc_node *node, const struct hc_after *after)
 {
-	struct hc_io *io;
+	struct hc_removal removal = {
+		.page = after->page,
+		.number = after->number,
+		.disk = after->disk_id,
+		.quarantine = after->quarantine,
+	};
 
-	if (!node->store)
-		return;
-	io = hc_io_create(node, after->quarantine ? HC_STORE_QUARANTINE : HC_STORE_REMOVE, NULL);
-	if (!io) {
-		hc_warn(HC_NODE, "no memory to remove a page file: hicachectl gc will find it");
-		return;
-	}
-	io->request.disk = after->disk_id;
-	io->request.page = after->page;
-	io->request.page.name = NULL;
-	hc_io_submit(node, &io, 1, hc_clock_now_ns());
+	removal.page.name = NULL;
+	if (node->store)
+		hc_io_remove(node, &removal);
 }
 
 static void hc_after_event(struct hc_node *node, const struct hc_after *after)
@@ -304,10 +324,9 @@ void hc_after_run(struct hc_node *node, struct hc_after *after)
 		hc_after_file(node, after);
 	if (after->mem || after->disk)
 		hc_ignore(hc_family_add(node, after->parent.series, &after->parent.hash, -after->mem, -after->disk));
-	if (after->orphans) {
+	/* The keeper looks at its next tick: one walk for many removals. */
+	if (after->orphans)
 		atomic_store(&node->orphans, true);
-		hc_wait_wake(&node->keeper_bell);
-	}
 	if (after->freed)
 		hc_wait_wake(&node->room);
 	if (after->removed)

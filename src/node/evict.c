@@ -34,23 +34,28 @@ static struct hc_entry *hc_order_take(struct hc_node *node, struct hc_order *ord
 	return NULL;
 }
 
-/* Shard locked. True when the slot is free now. */
-static bool hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
-				  struct hc_after *after)
+enum hc_evicted { HC_EVICT_KEPT, HC_EVICT_FREED, HC_EVICT_COMING, HC_EVICT_ENOUGH };
+
+/* Shard locked. to_disk: backup=evict. enough: as many as are wanted go to disk already. */
+static enum hc_evicted hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+					     bool to_disk, bool enough, struct hc_after *after)
 {
 	uint64_t size_bytes = entry->size_bytes;
 	uint32_t series = entry->series; /* the entry may be freed below */
-	struct hc_node_limits limits;
 
 	if (entry->slot == HC_ENTRY_NO_SLOT || !hc_victim_free(entry) || entry->n_children_mem)
-		return false;
+		return HC_EVICT_KEPT;
 	if (entry->disk == HC_ENTRY_NO_DISK) {
 		if (entry->n_children_disk)
-			return false;
-		hc_node_limits_get(node, &limits);
-		if (limits.backup == HC_BACKUP_EVICT && node->store && !(entry->flags & HC_ENTRY_FORCED)) {
+			return HC_EVICT_KEPT;
+		/* FORCED and clean: it was tried, and failed. */
+		if (to_disk && !(entry->flags & HC_ENTRY_FORCED)) {
+			if (enough) {
+				hc_entry_push_mem(node, entry);
+				return HC_EVICT_ENOUGH;
+			}
 			hc_backup_force(node, entry);
-			return false;
+			return entry->flags & HC_ENTRY_DIRTY ? HC_EVICT_COMING : HC_EVICT_KEPT;
 		}
 		if (entry->flags & HC_ENTRY_ORPHAN)
 			hc_count(node, evicted_orphans);
@@ -61,38 +66,52 @@ static bool hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, 
 	}
 	hc_count_series(node, series, evicted_memory, 1);
 	hc_count_series(node, series, evicted_memory_bytes, size_bytes);
-	return true;
+	return HC_EVICT_FREED;
 }
 
-uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n)
+uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n, uint64_t n_writes,
+			uint32_t *n_coming_p)
 {
+	struct hc_node_limits limits;
 	struct hc_order_record record;
-	uint32_t freed = 0;
+	uint32_t freed = 0, coming = 0;
+	bool to_disk;
 
-	for (uint32_t i = 0; i < HC_EVICT_SCAN_MAX && freed < n && hc_order_pop(class->order, &record); i++) {
+	hc_node_limits_get(node, &limits);
+	to_disk = limits.backup == HC_BACKUP_EVICT && node->store;
+	for (uint32_t i = 0; i < HC_EVICT_SCAN_MAX && freed + coming < n && hc_order_pop(class->order, &record); i++) {
 		struct hc_after after = {0};
 		struct hc_shard *shard;
 		struct hc_entry *entry = hc_order_take(node, class->order, &record, HC_ENTRY_IN_MEM, &shard);
 
 		if (!entry)
 			continue;
-		if (entry->slot != HC_ENTRY_NO_SLOT && hc_node_slot_class(node, entry->slot) != class)
+		if (entry->slot != HC_ENTRY_NO_SLOT && hc_node_slot_class(node, entry->slot) != class) {
 			hc_entry_push_mem(node, entry);
-		else if (hc_evict_memory_entry(node, shard, entry, &after))
-			freed++;
+		} else {
+			bool enough = atomic_load(&node->n_dirty) >= n_writes;
+			enum hc_evicted what = hc_evict_memory_entry(node, shard, entry, to_disk, enough, &after);
+
+			freed += what == HC_EVICT_FREED;
+			coming += what == HC_EVICT_COMING ? 1 : what == HC_EVICT_ENOUGH ? n : 0;
+		}
 		hc_shard_unlock(shard);
 		hc_after_run(node, &after);
 	}
+	if (n_coming_p)
+		*n_coming_p = coming;
 	return freed;
 }
 
 bool hc_evict_for(struct hc_node *node, struct hc_class *class, uint32_t n, bool may_recut)
 {
+	uint32_t n_coming;
+
 	if (may_recut && hc_recut(node, class, false))
 		return true;
-	if (hc_evict_class(node, class, n))
+	if (hc_evict_class(node, class, n, n, &n_coming))
 		return true;
-	return may_recut && hc_recut(node, class, true);
+	return may_recut && !n_coming && hc_recut(node, class, true);
 }
 
 bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes)
@@ -121,32 +140,58 @@ bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes)
 
 /* --- disk --- */
 
-/* Bytes that must go so that `more` fit below `ppm` of the limit and above min_free. */
-static uint64_t hc_disk_excess(struct hc_node *node, uint64_t more, uint32_t ppm)
+/* Bytes that must go so that `more` fit below `ppm` of the limit. */
+static uint64_t hc_disk_excess(struct hc_node *node, const struct hc_node_limits *limits, uint64_t more, uint32_t ppm)
+{
+	uint64_t used = atomic_load(&node->disk_bytes) + atomic_load(&node->disk_coming_bytes) + more, limit;
+
+	limit = hc_ppm(limits->disk_bytes, ppm);
+	return limits->disk_bytes && used > limit ? used - limit : 0;
+}
+
+/* Bytes that a disk lacks so that `more` fit above its min_free. A disk that was taken out has no room and lacks none. */
+static uint64_t hc_disk_lacks(struct hc_node *node, const struct hc_node_limits *limits, uint16_t disk, uint64_t more,
+			      bool with_removing, bool *out_p)
+{
+	struct hc_store_disk_info info;
+	uint64_t wanted, free_bytes;
+
+	*out_p = hc_node_disk_info(node, disk, &info) || info.out;
+	if (*out_p)
+		return 0;
+	wanted = hc_max_u64(limits->min_free_bytes, hc_ppm(info.total_bytes, limits->min_free_ppm)) + more;
+	free_bytes = info.free_bytes;
+	if (with_removing && disk < HC_DISKS_MAX)
+		free_bytes += atomic_load(&node->removing_bytes[disk]);
+	return free_bytes < wanted ? wanted - free_bytes : 0;
+}
+
+bool hc_disk_has_room(struct hc_node *node, uint16_t disk, uint64_t more_bytes, bool with_removing)
 {
 	struct hc_node_limits limits;
-	uint64_t used = atomic_load(&node->disk_bytes) + more, excess = 0, limit;
+	bool out;
 
 	hc_node_limits_get(node, &limits);
-	limit = limits.disk_bytes / 1000000 * ppm + limits.disk_bytes % 1000000 * ppm / 1000000;
-	if (limits.disk_bytes && used > limit)
-		excess = used - limit;
-	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
-		struct hc_store_disk_info info;
-		uint64_t min_free;
-
-		if (hc_node_disk_info(node, disk, &info) || info.out)
-			continue;
-		min_free = hc_max_u64(limits.min_free_bytes, info.total_bytes / 1000000 * limits.min_free_ppm) + more;
-		if (info.free_bytes < min_free)
-			excess = hc_max_u64(excess, min_free - info.free_bytes);
-	}
-	return excess;
+	return !hc_disk_lacks(node, &limits, disk, more_bytes, with_removing, &out) && !out;
 }
 
 bool hc_disk_over(struct hc_node *node, uint64_t more_bytes)
 {
-	return hc_disk_excess(node, more_bytes, 1000000) > 0;
+	struct hc_node_limits limits;
+	bool all_out = true;
+
+	hc_node_limits_get(node, &limits);
+	if (hc_disk_excess(node, &limits, more_bytes, 1000000))
+		return true;
+	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
+		bool out;
+
+		if (!hc_disk_lacks(node, &limits, disk, more_bytes, true, &out) && !out)
+			return false;
+		all_out &= out;
+	}
+	/* Where every disk is out it is not room that lacks: requests fail with their own error. */
+	return !all_out;
 }
 
 /* The space whose coldest page is coldest of all. */
@@ -196,19 +241,41 @@ struct hc_aside {
 	struct hc_order_record record;
 };
 
-static void hc_evict_disk_bytes(struct hc_node *node, uint64_t bytes)
+/* What has to go: bytes of any disk, and of each one. */
+struct hc_lack {
+	uint64_t bytes;
+	uint64_t disk_bytes[HC_DISKS_MAX];
+	uint64_t freed;
+};
+
+static bool hc_lack_of(const struct hc_lack *lack, uint16_t disk)
+{
+	return lack->freed < lack->bytes || (disk < HC_DISKS_MAX && lack->disk_bytes[disk]);
+}
+
+static bool hc_lack_any(const struct hc_lack *lack)
+{
+	bool any = lack->freed < lack->bytes;
+
+	for (uint16_t disk = 0; disk < HC_DISKS_MAX && !any; disk++)
+		any = lack->disk_bytes[disk];
+	return any;
+}
+
+static void hc_evict_disk_bytes(struct hc_node *node, struct hc_lack *lack)
 {
 	struct hc_aside *aside = malloc(HC_EVICT_SCAN_MAX * sizeof(*aside));
-	uint64_t freed = 0;
 	size_t n_aside = 0;
 
-	for (uint32_t i = 0; aside && i < HC_EVICT_SCAN_MAX && freed < bytes; i++) {
+	for (uint32_t i = 0; aside && i < HC_EVICT_SCAN_MAX && hc_lack_any(lack); i++) {
 		struct hc_order *order = hc_coldest_space(node);
 		struct hc_order_record record;
 		struct hc_after after = {0};
 		struct hc_shard *shard;
 		struct hc_entry *entry;
 		bool to_file = false;
+		uint64_t freed;
+		uint16_t disk;
 
 		if (!order)
 			break;
@@ -217,7 +284,15 @@ static void hc_evict_disk_bytes(struct hc_node *node, uint64_t bytes)
 		entry = hc_order_take(node, order, &record, HC_ENTRY_IN_SPACE, &shard);
 		if (!entry)
 			continue;
-		freed += hc_evict_disk_entry(node, shard, entry, &after, &to_file);
+		disk = entry->disk;
+		if (disk != HC_ENTRY_NO_DISK && !hc_lack_of(lack, disk)) {
+			to_file = true;
+		} else {
+			freed = hc_evict_disk_entry(node, shard, entry, &after, &to_file);
+			lack->freed += freed;
+			if (freed && disk < HC_DISKS_MAX)
+				lack->disk_bytes[disk] -= hc_min_u64(lack->disk_bytes[disk], freed);
+		}
 		if (to_file) {
 			/* Filed again behind this pass, or it would come up for ever. */
 			entry->flags |= HC_ENTRY_IN_SPACE;
@@ -231,24 +306,28 @@ static void hc_evict_disk_bytes(struct hc_node *node, uint64_t bytes)
 	free(aside);
 }
 
-void hc_evict_disk(struct hc_node *node)
+void hc_evict_disk(struct hc_node *node, uint64_t more_bytes)
 {
 	struct hc_node_limits limits;
-	uint64_t bytes;
+	struct hc_lack lack = {0};
 
 	if (!node->store)
 		return;
 	hc_node_limits_get(node, &limits);
-	bytes = hc_disk_excess(node, 0, limits.high_ppm);
-	if (bytes)
-		bytes = hc_disk_excess(node, 0, limits.low_ppm);
-	if (hc_index_bytes(node->index) > node->config.index_bytes && hc_index_count(node->index))
-		bytes = hc_max_u64(bytes, atomic_load(&node->disk_bytes) / 16);
-	if (bytes)
-		hc_evict_disk_bytes(node, bytes);
-	/* Exactly full counts too: the next page must find room. */
-	else if (hc_disk_over(node, node->config.max_page_bytes))
-		hc_evict_disk_bytes(node, hc_disk_excess(node, node->config.max_page_bytes, 1000000));
+	lack.bytes = hc_disk_excess(node, &limits, more_bytes, limits.high_ppm);
+	if (lack.bytes)
+		lack.bytes = hc_disk_excess(node, &limits, more_bytes, limits.low_ppm);
+	/* By what the pages there are need: memory of the index that once was big is used again, not given back. */
+	if (hc_index_count(node->index) * HC_INDEX_PAGE_BYTES > node->config.index_bytes)
+		lack.bytes = hc_max_u64(lack.bytes, atomic_load(&node->disk_bytes) / 16 + 1);
+	for (uint16_t disk = 0; disk < hc_node_n_disks(node) && disk < HC_DISKS_MAX; disk++) {
+		bool out;
+
+		if (atomic_load(&node->disk_held_bytes[disk]))
+			lack.disk_bytes[disk] = hc_disk_lacks(node, &limits, disk, more_bytes, true, &out);
+	}
+	if (hc_lack_any(&lack))
+		hc_evict_disk_bytes(node, &lack);
 }
 
 /* --- the evictor --- */
@@ -257,16 +336,17 @@ static void hc_evict_watermark(struct hc_node *node)
 {
 	struct hc_node_limits limits;
 	struct hc_pool_stats stats;
-	uint64_t low;
+	uint64_t low, coming_bytes = 0;
 
 	hc_node_limits_get(node, &limits);
 	hc_pool_stats(node->pool, &stats);
-	if (stats.used_bytes <= stats.size_bytes / 1000000 * limits.high_ppm)
+	if (stats.used_bytes <= hc_ppm(stats.size_bytes, limits.high_ppm))
 		return;
-	low = stats.size_bytes / 1000000 * limits.low_ppm;
-	while (stats.used_bytes > low) {
+	low = hc_ppm(stats.size_bytes, limits.low_ppm);
+	while (stats.used_bytes > low + coming_bytes) {
 		struct hc_class *best = NULL;
 		uint64_t best_key = 0;
+		uint32_t n_coming = 0;
 
 		for (unsigned i = 0; i < atomic_load(&node->n_classes); i++) {
 			struct hc_order_record record;
@@ -276,8 +356,11 @@ static void hc_evict_watermark(struct hc_node *node)
 				best_key = record.key;
 			}
 		}
-		if (!best || !hc_evict_class(node, best, 1))
+		/* A class of which nothing can go has an empty order afterwards. */
+		if (!best || atomic_load(&node->stop))
 			return;
+		hc_evict_class(node, best, 1, (stats.used_bytes - low) / best->slot_bytes + 1, &n_coming);
+		coming_bytes += n_coming * best->slot_bytes;
 		hc_pool_stats(node->pool, &stats);
 	}
 }
@@ -341,7 +424,7 @@ static void *hc_evict_main(void *arg)
 		hc_evict_classes(node, seen);
 		hc_evict_watermark(node);
 		hc_evict_quotas(node);
-		hc_evict_disk(node);
+		hc_evict_disk(node, 0);
 		hc_stamps_check(node);
 		if (!atomic_load(&node->stop))
 			hc_wait_for(&node->evict_bell, rung, hc_clock_now_ns() + HC_EVICTOR_TICK_NS);

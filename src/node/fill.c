@@ -244,6 +244,11 @@ static bool is_allocated(const struct hc_fill *fill, uint64_t offset, size_t n)
 	return hole >= 0 && (uint64_t)hole >= offset + n;
 }
 
+static bool has_room(struct hc_fill *fill, uint64_t bytes)
+{
+	return !hc_disk_over(fill->node, bytes) && hc_disk_has_room(fill->node, fill->disk, bytes, true);
+}
+
 /* Quota and disk for up to so many bytes more in the file. */
 static int take_blocks(struct hc_fill *fill, uint64_t bytes)
 {
@@ -253,9 +258,9 @@ static int take_blocks(struct hc_fill *fill, uint64_t bytes)
 		return err;
 	if (fill->charged_bytes < fill->looked_bytes + HC_FILL_LOOK_BYTES)
 		return 0;
-	if (hc_disk_over(fill->node, bytes)) {
-		hc_evict_disk(fill->node);
-		if (hc_disk_over(fill->node, bytes)) {
+	if (!has_room(fill, bytes)) {
+		hc_evict_disk(fill->node, bytes);
+		if (!has_room(fill, bytes)) {
 			correct_charge(fill);
 			return -ENOSPC;
 		}

@@ -31,13 +31,16 @@
 #define HC_SPACE_CHUNKS	   1024u /* a million spaces over the life of a cache */
 #define HC_WAIT_BUCKETS	   64u
 #define HC_BACKUP_FLIGHT   64u	 /* pages given to the store at once */
+#define HC_VERDICT_LOCKS   64u
 #define HC_BACKUP_BYTES	   (256 * HC_MIB)
 #define HC_REAP_BATCH	   64u
+#define HC_REMOVALS_MAX	   (1u << 18) /* files waiting for room in the store's queue to be unlinked */
 #define HC_LOAD_RUNS	   32u
 #define HC_VERIFY_NS	   (60 * HC_NS_PER_S) /* for one page */
 #define HC_DISKS_MAX	   64u
 #define HC_SIBLINGS_MAX	   64u	 /* series of a space that are asked for their verdict */
 #define HC_EVICT_SCAN_MAX  65536u /* records looked at in one call before it gives up */
+#define HC_INDEX_PAGE_BYTES 208u  /* of index_memory: entry, records in two orders, its part of the tables */
 
 /* Eventcount: read the count, look at the condition, wait for the count to move. */
 struct hc_wait {
@@ -82,6 +85,14 @@ struct hc_queue {
 int hc_queue_push(struct hc_queue *queue, struct hc_backup_item item);
 bool hc_queue_pop(struct hc_queue *queue, struct hc_backup_item *item_p);
 
+/* A page file to be unlinked or quarantined. */
+struct hc_removal {
+	struct hc_store_page page; /* without a name */
+	uint32_t number;	   /* entry */
+	uint16_t disk;
+	bool quarantine;
+};
+
 struct hc_node_counters {
 #define HC_NODE_COUNTER_ATOMIC(name) _Atomic uint64_t name;
 	HC_NODE_COUNTERS(HC_NODE_COUNTER_ATOMIC)
@@ -111,6 +122,7 @@ struct hc_node {
 	struct hc_ghosts *ghosts[HC_INDEX_SHARDS];
 	struct hc_opaques *opaques;
 	char pool_dir[4096];
+	bool opened;		      /* wholly */
 
 	pthread_mutex_t lock;	      /* class "node": classes (append-only), limits, threads' flags */
 	struct hc_class *classes[HC_CLASSES_MAX];
@@ -142,8 +154,8 @@ struct hc_node {
 	struct hc_wait keeper_bell;
 	atomic_bool stop;
 	atomic_bool stop_progress;
-	atomic_bool disk_full;	      /* last look: over the high mark or below min_free */
-	atomic_bool orphans;	      /* a parent with children was removed: look for orphans */
+	atomic_bool orphans;	      /* a parent with children was removed, or came back: look for orphans */
+	atomic_bool orphans_known;    /* some entries are marked as orphans */
 	atomic_bool rebuilding;
 	atomic_bool catalog_gone;
 	pthread_mutex_t recut_lock;   /* one re-cut at a time; taken before every other lock of the node */
@@ -153,15 +165,33 @@ struct hc_node {
 	pthread_mutex_t gc_lock;      /* one gc at a time; before every other lock */
 	uint64_t gc_sequence;	      /* under gc_lock */
 	pthread_rwlock_t adopt_lock;  /* read: a staging file becomes a page; write: gc takes its mark */
+	pthread_mutex_t verdict_lock[HC_VERDICT_LOCKS]; /* by hash: series of one chain are judged one after the other;
+							   before shard locks */
 	uint64_t scrub_cursor;
 	uint64_t recency_ns;	      /* keeper: when it was last stored */
 	int progress_fd;	      /* eventfd that ends the progress thread */
 
 	_Atomic uint64_t n_rows; /* rows on their way */
+	/* unlinks: under remove_lock (taken before the store's locks, after every other) */
+	pthread_mutex_t remove_lock;
+	struct hc_removal *removals; /* ring */
+	size_t removal_i, n_removals, removals_room;
+	atomic_bool sweep;	      /* a file without a row was left behind */
+	_Atomic uint64_t removing_bytes[HC_DISKS_MAX]; /* unlinks on their way */
+	_Atomic uint64_t disk_held_bytes[HC_DISKS_MAX]; /* of pages on that disk */
+	_Atomic uint64_t disk_coming_bytes; /* of backups under way */
+
+	pthread_mutex_t io_lock;      /* leaf: requests that the store has */
+	struct hc_io *ios;
 	_Atomic uint64_t n_io; /* requests given to the store and not yet finished */
 	_Atomic uint64_t n_memory, memory_bytes, n_disk, disk_bytes, n_dirty, dirty_bytes, n_refs;
 	struct hc_node_counters count;
 };
+
+static inline uint64_t hc_ppm(uint64_t bytes, uint32_t ppm)
+{
+	return bytes / 1000000 * ppm + bytes % 1000000 * ppm / 1000000;
+}
 
 static inline struct hc_shard *hc_node_shard(struct hc_node *node, const struct hc_hash *hash)
 {
@@ -201,6 +231,7 @@ struct hc_after {
 	bool quarantine;	/* with remove_file: keep the file aside */
 	bool remove_row;
 	uint16_t disk_id;
+	uint32_t number;	/* with remove_file: of the entry */
 	uint64_t node_id;
 	uint32_t dir;
 	struct hc_store_page page; /* of the file */
@@ -210,8 +241,12 @@ struct hc_after {
 /* Takes the name; frees what nobody holds. The file goes (or is quarantined). */
 void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, bool quarantine,
 		     struct hc_after *after);
+/* Takes the name of a page whose disk was taken out. File and row stay: the disk may be whole again at the next start. */
+void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after);
 /* Drops the memory copy of a settled, clean entry that stays named. */
 void hc_entry_drop_slot(struct hc_node *node, struct hc_entry *entry, struct hc_after *after);
+/* Counts pages (n = 1, -1) and bytes on a disk. No lock needed. */
+void hc_disk_account(struct hc_node *node, uint16_t disk, int n, uint64_t size_bytes);
 /* Drops the disk copy of an entry. */
 void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quarantine, struct hc_after *after);
 /* After refs, WRITING or LOADING changed: frees an unnamed settled entry, else files it for eviction again. */
@@ -243,6 +278,8 @@ struct hc_io {
 	uint64_t sequence;
 	hc_slot_id slot;
 	void *arg;
+	struct hc_io *next, **prev_p; /* in node->ios */
+	uint64_t coming_bytes;	      /* counted in disk_coming_bytes */
 	char staging[64];
 	char name[HC_PATH_BYTES]; /* opaque */
 };
@@ -252,20 +289,28 @@ struct hc_io *hc_io_create(struct hc_node *node, enum hc_store_op op, hc_io_done
 void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t deadline_ns);
 /* Submits one and waits; the result, or -ETIMEDOUT (it then goes on alone and is forgotten). */
 int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns);
+/* Unlinks or quarantines a file some time; never waits. */
+void hc_io_remove(struct hc_node *node, const struct hc_removal *removal);
 int hc_io_start(struct hc_node *node);
 void hc_io_stop(struct hc_node *node);
 
 /* --- evict.c --- */
-/* Frees up to n slots of a class, coldest leaves first. Returns how many. */
-uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n);
+/* Frees up to n slots of a class, coldest leaves first. Returns how many. *n_coming_p (may be NULL): how many more go
+ * to disk first (backup=evict) and come free when they are there; none is sent while n_writes are on their way. */
+uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n, uint64_t n_writes,
+			uint32_t *n_coming_p);
 /* Frees pages of a space until bytes fit below its quota. */
 bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes);
 /* Frees slots for a class: its own coldest leaves, or a segment of a colder class. Returns true when slots may have come
  * free. may_recut: a re-cut copies and may take a while. */
 bool hc_evict_for(struct hc_node *node, struct hc_class *class, uint32_t n, bool may_recut);
 bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer);
-void hc_evict_disk(struct hc_node *node);
+/* Down to the low mark when more_bytes would bring the disks above the high one; below min_free on a disk: its pages. */
+void hc_evict_disk(struct hc_node *node, uint64_t more_bytes);
+/* No room for more_bytes: over the limit, or below min_free on every disk. Room that unlinks under way will give counts. */
 bool hc_disk_over(struct hc_node *node, uint64_t more_bytes);
+/* The disk has room above its min_free. with_removing: room that unlinks under way will give counts. */
+bool hc_disk_has_room(struct hc_node *node, uint16_t disk, uint64_t more_bytes, bool with_removing);
 int hc_evict_start(struct hc_node *node);
 void hc_evict_stop(struct hc_node *node);
 
@@ -275,14 +320,20 @@ void hc_evict_stop(struct hc_node *node);
 bool hc_backup_verdict(struct hc_node *node, const struct hc_publish *item, bool previous_skipped);
 /* Shard locked: makes a new page DIRTY and queues it (true), or SKIPPED. */
 bool hc_backup_admit(struct hc_node *node, struct hc_entry *entry, bool skip);
+/* False when the write budget of today is used up: publish then acts as reuse. */
+bool hc_budget_left(struct hc_node *node);
 /* Unlocked: backup=reuse, at a hit. */
 void hc_backup_reuse(struct hc_node *node, uint32_t number);
 /* Shard locked. Asks for the backup of a page in memory whatever admission said. */
 void hc_backup_force(struct hc_node *node, struct hc_entry *entry);
+/* Shard locked. Queues a dirty page that could not be written before. */
+void hc_backup_again(struct hc_node *node, struct hc_entry *entry);
 /* Unlocked. */
 void hc_backup_force_key(struct hc_node *node, const struct hc_key *key);
 /* Progress thread: written pages whose parent's fate is known by now. */
 void hc_backup_retry_waiting(struct hc_node *node);
+/* After the store was closed. */
+void hc_backup_drop_waiting(struct hc_node *node);
 /* Puts the rows that wait for it. */
 void hc_rows_drain(struct hc_node *node);
 int hc_backup_start(struct hc_node *node);
@@ -303,6 +354,8 @@ void hc_rebuild(struct hc_node *node);
 int hc_scrub_page(struct hc_node *node, const struct hc_page_info *page, uint64_t deadline_ns);
 int hc_scrub_memory(struct hc_node *node, const struct hc_page_info *page);
 /* --- admin.c --- */
+/* Files without a row, and quarantined ones. */
+int hc_sweep(struct hc_node *node, bool quarantine, uint64_t *n_removed_p, uint64_t *bytes_p);
 int hc_backup_quiet(struct hc_node *node, uint64_t deadline_ns);
 /* --- publish.c --- */
 struct hc_publish_place {

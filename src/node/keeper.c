@@ -7,6 +7,7 @@
 #define HC_KEEPER_TICK_NS    HC_NS_PER_S
 #define HC_RECENCY_EVERY_NS  (300 * HC_NS_PER_S)
 #define HC_EXPIRE_EVERY_NS   (10 * HC_NS_PER_S)
+#define HC_SWEEP_AFTER_NS    (60 * HC_NS_PER_S) /* after the start, once */
 #define HC_KEEPER_BATCH	     1024u
 #define HC_SCRUB_PAGES	     8u	   /* a tick, when nobody used the cache since the last one */
 #define HC_SCRUB_DEADLINE_NS (30 * HC_NS_PER_S)
@@ -79,37 +80,86 @@ static void hc_work_expired(struct hc_node *node, const struct hc_page_info *pag
 		hc_count(node, expired);
 }
 
-static bool hc_want_child(struct hc_pick *pick, const struct hc_entry *entry)
+/* --- orphans: pages whose known parent is gone, and all behind them --- */
+
+struct hc_child {
+	uint64_t sequence;
+	uint32_t number;
+	uint32_t depth;
+};
+
+struct hc_children {
+	struct hc_child *list;
+	size_t n, room;
+};
+
+static int hc_child_note(void *arg, struct hc_entry *entry)
 {
-	(void)pick;
-	return !hc_hash_is_zero(&entry->parent);
+	struct hc_children *children = arg;
+
+	if (!hc_hash_is_zero(&entry->parent) && children->n < children->room)
+		children->list[children->n++] = (struct hc_child){entry->sequence, entry->number, entry->depth};
+	return 0;
 }
 
-static void hc_work_orphan(struct hc_node *node, const struct hc_page_info *page)
+static int hc_child_compare(const void *a, const void *b)
 {
-	struct hc_key key = {page->key.series, page->parent};
-	struct hc_shard *shard = hc_node_shard(node, &key.hash);
-	struct hc_entry *entry;
-	bool orphan;
+	const struct hc_child *x = a, *y = b;
+
+	return x->depth < y->depth ? -1 : x->depth > y->depth;
+}
+
+static void hc_child_judge(struct hc_node *node, const struct hc_child *child)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, child->number);
+	struct hc_entry *entry = hc_index_entry(node->index, child->number), *parent;
+	struct hc_key key = {0};
+	bool orphan, there;
 
 	hc_shard_lock(shard);
-	orphan = !hc_shard_find(shard, &key);
+	there = entry->sequence == child->sequence && entry->flags & HC_ENTRY_NAMED;
+	if (there)
+		key = (struct hc_key){entry->series, entry->parent};
 	hc_shard_unlock(shard);
-	shard = hc_index_entry_shard(node->index, page->entry);
-	entry = hc_index_entry(node->index, page->entry);
+	if (!there)
+		return;
+	hc_shard_lock(hc_node_shard(node, &key.hash));
+	parent = hc_shard_find(hc_node_shard(node, &key.hash), &key);
+	orphan = !parent || parent->flags & HC_ENTRY_ORPHAN;
+	hc_shard_unlock(hc_node_shard(node, &key.hash));
+	if (orphan)
+		atomic_store(&node->orphans_known, true);
 	hc_shard_lock(shard);
-	if (entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED &&
+	if (entry->sequence == child->sequence && entry->flags & HC_ENTRY_NAMED &&
 	    orphan != !!(entry->flags & HC_ENTRY_ORPHAN)) {
-		if (orphan)
-			entry->flags |= HC_ENTRY_ORPHAN;
-		else
-			entry->flags &= (uint16_t)~HC_ENTRY_ORPHAN;
+		entry->flags ^= HC_ENTRY_ORPHAN;
 		/* The key fell: the old record would come too late, so a second one is filed. */
 		entry->flags &= (uint16_t)~(HC_ENTRY_IN_MEM | HC_ENTRY_IN_SPACE);
 		hc_entry_push_mem(node, entry);
 		hc_entry_push_space(node, entry);
 	}
 	hc_shard_unlock(shard);
+}
+
+/* Root first, so that one pass reaches the ends of all chains. */
+static void hc_keeper_orphans(struct hc_node *node)
+{
+	struct hc_children children = {0};
+
+	if (!atomic_exchange(&node->orphans, false))
+		return;
+	children.room = hc_index_count(node->index) + HC_KEEPER_BATCH;
+	children.list = malloc(children.room * sizeof(*children.list));
+	if (!children.list)
+		return;
+	hc_index_each(node->index, hc_child_note, &children);
+	if (children.n)
+		qsort(children.list, children.n, sizeof(*children.list), hc_child_compare);
+	/* Found anew by the pass. */
+	atomic_store(&node->orphans_known, false);
+	for (size_t i = 0; i < children.n && !atomic_load(&node->stop); i++)
+		hc_child_judge(node, &children.list[i]);
+	free(children.list);
 }
 
 static bool hc_want_disk(struct hc_pick *pick, const struct hc_entry *entry)
@@ -128,14 +178,13 @@ static void hc_work_disk_out(struct hc_node *node, const struct hc_page_info *pa
 	if (entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED && entry->disk != HC_ENTRY_NO_DISK &&
 	    !(entry->flags & HC_ENTRY_LOADING)) {
 		if (entry->slot == HC_ENTRY_NO_SLOT) {
-			hc_entry_remove(node, shard, entry, false, &after);
+			hc_entry_lose(node, shard, entry, &after);
 		} else {
+			/* The row goes: the page lives on in memory, and must not come back after an unlink. */
 			hc_entry_drop_disk(node, entry, false, &after);
-			entry->flags |= HC_ENTRY_SKIPPED;
+			entry->flags = (uint16_t)((entry->flags | HC_ENTRY_SKIPPED) & ~HC_ENTRY_REMOVING);
+			after.remove_file = false;
 		}
-		/* The rows stay: the disk may be whole again at the next start. */
-		after.remove_row = false;
-		after.remove_file = false;
 	}
 	hc_shard_unlock(shard);
 	hc_after_run(node, &after);
@@ -233,12 +282,12 @@ int hc_scrub_page(struct hc_node *node, const struct hc_page_info *page, uint64_
 	}
 	hc_count(node, scrubbed);
 	hc_count_n(node, scrubbed_bytes, page->size_bytes);
-	if (rc == -EBADMSG || rc == -ENOENT) {
+	if (rc == -EBADMSG || rc == -ENOENT || rc == -EIO) {
 		/* The look and the file's removal may have crossed: only a body that is still named was bad. */
-		if (!hc_keeper_remove(node, page, rc == -EBADMSG))
+		if (!hc_keeper_remove(node, page, rc != -ENOENT))
 			return 0;
 		hc_count(node, bad_scrub);
-		if (rc == -EBADMSG) {
+		if (rc != -ENOENT) {
 			hc_count_series(node, page->key.series, bad_checksum, 1);
 			hc_count(node, quarantined);
 		} else {
@@ -309,7 +358,7 @@ static void hc_keeper_scrub(struct hc_node *node, uint64_t n)
 			node->scrub_cursor = 0;
 			rounds++;
 		}
-		for (size_t i = 0; i < pick->n; i++) {
+		for (size_t i = 0; i < pick->n && !atomic_load(&node->stop); i++) {
 			hc_ignore(hc_scrub_page(node, &pick->pages[i], hc_clock_now_ns() + HC_SCRUB_DEADLINE_NS));
 			if (pick->pages[i].flags & HC_ENTRY_UNVERIFIED)
 				hc_ignore(hc_scrub_memory(node, &pick->pages[i]));
@@ -360,18 +409,31 @@ static uint64_t hc_keeper_activity(struct hc_node *node)
 
 void hc_node_maintain(struct hc_node *node, uint64_t n_scrub)
 {
-	if (atomic_exchange(&node->orphans, false))
-		hc_keeper_walk(node, 0, hc_want_child, hc_work_orphan);
+	hc_keeper_orphans(node);
 	hc_keeper_walk(node, 0, hc_want_expired, hc_work_expired);
 	if (n_scrub)
 		hc_keeper_scrub(node, n_scrub);
-	hc_evict_disk(node);
+	hc_evict_disk(node, 0);
+}
+
+/* Files that a kill left without a row, or an unlink that found no room. */
+static void hc_keeper_sweep(struct hc_node *node)
+{
+	uint64_t n, bytes;
+	int rc = hc_sweep(node, false, &n, &bytes);
+
+	if (rc && rc != -EAGAIN)
+		hc_warn(HC_NODE, "cannot sweep page files without a row: %s; hicachectl gc tries again", strerror(-rc));
+	else if (n)
+		hc_info(HC_NODE, "swept %llu page files without a row (%llu bytes)", (unsigned long long)n,
+			(unsigned long long)bytes);
 }
 
 static void *hc_keeper_main(void *arg)
 {
 	struct hc_node *node = arg;
-	uint64_t activity = UINT64_MAX, expired_ns = 0, out = 0;
+	uint64_t activity = UINT64_MAX, expired_ns = 0, out = 0, started_ns = hc_clock_now_ns();
+	bool swept = false;
 
 	node->recency_ns = hc_clock_now_ns();
 	while (!atomic_load(&node->stop)) {
@@ -383,14 +445,20 @@ static void *hc_keeper_main(void *arg)
 		if (atomic_load(&node->rebuilding))
 			hc_rebuild(node);
 		hc_keeper_disks(node, &out);
-		if (atomic_exchange(&node->orphans, false))
-			hc_keeper_walk(node, 0, hc_want_child, hc_work_orphan);
+		hc_keeper_orphans(node);
 		if (now_ns - expired_ns >= HC_EXPIRE_EVERY_NS) {
 			expired_ns = now_ns;
 			hc_keeper_walk(node, 0, hc_want_expired, hc_work_expired);
 		}
-		if (busy == activity)
+		if (busy == activity) {
 			hc_keeper_scrub(node, HC_SCRUB_PAGES);
+			if (!swept && now_ns - started_ns >= HC_SWEEP_AFTER_NS) {
+				swept = true;
+				atomic_store(&node->sweep, true);
+			}
+			if (node->store && !atomic_load(&node->rebuilding) && atomic_exchange(&node->sweep, false))
+				hc_keeper_sweep(node);
+		}
 		activity = busy;
 		if (node->catalog && now_ns - node->recency_ns >= HC_RECENCY_EVERY_NS) {
 			node->recency_ns = now_ns;

@@ -54,7 +54,11 @@ static int hc_node_sync_objects(struct hc_node *node)
 	pthread_mutex_init(&node->backup_lock, NULL);
 	pthread_mutex_init(&node->recut_lock, NULL);
 	pthread_mutex_init(&node->gc_lock, NULL);
+	pthread_mutex_init(&node->remove_lock, NULL);
+	pthread_mutex_init(&node->io_lock, NULL);
 	pthread_rwlock_init(&node->adopt_lock, NULL);
+	for (size_t i = 0; i < HC_VERDICT_LOCKS; i++)
+		pthread_mutex_init(&node->verdict_lock[i], NULL);
 	hc_cond_init(&node->backup_cond);
 	hc_wait_init(&node->room);
 	hc_wait_init(&node->evict_bell);
@@ -281,6 +285,7 @@ int hc_node_open(const struct hc_node_config *config, struct hc_node **node_p)
 		hc_node_close(node, NULL);
 		return rc;
 	}
+	node->opened = true;
 	*node_p = node;
 	return 0;
 }
@@ -303,13 +308,18 @@ static void hc_node_free_tables(struct hc_node *node)
 	hc_opaques_destroy(node->opaques);
 	free(node->backup_queue.items);
 	free(node->row_queue.items);
+	free(node->removals);
 	if (node->slot_entry)
 		munmap(node->slot_entry, node->slot_entry_bytes);
 	pthread_mutex_destroy(&node->lock);
 	pthread_mutex_destroy(&node->backup_lock);
 	pthread_mutex_destroy(&node->recut_lock);
 	pthread_mutex_destroy(&node->gc_lock);
+	pthread_mutex_destroy(&node->remove_lock);
+	pthread_mutex_destroy(&node->io_lock);
 	pthread_rwlock_destroy(&node->adopt_lock);
+	for (size_t i = 0; i < HC_VERDICT_LOCKS; i++)
+		pthread_mutex_destroy(&node->verdict_lock[i]);
 	pthread_cond_destroy(&node->backup_cond);
 	hc_wait_destroy(&node->room);
 	hc_wait_destroy(&node->evict_bell);
@@ -339,7 +349,9 @@ void hc_node_close(struct hc_node *node, uint64_t *n_lost_p)
 	}
 	if (whole && node->catalog) {
 		hc_rows_drain(node); /* of the last completions */
-		hc_recency_store(node);
+		/* Not after a failed start: it may have read half of what there is. */
+		if (node->opened)
+			hc_recency_store(node);
 	}
 	if (n_left)
 		hc_warn(HC_NODE, "%llu pages could not be backed up before the deadline%s", (unsigned long long)n_left,

@@ -174,7 +174,7 @@ int hc_node_set(struct hc_node *node, uint32_t number, uint64_t sequence, const 
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);
 	struct hc_owner owner;
 	uint16_t owner_number;
-	bool catalogued;
+	bool on_disk;
 	uint64_t ticket;
 	int rc;
 
@@ -193,9 +193,9 @@ int hc_node_set(struct hc_node *node, uint32_t number, uint64_t sequence, const 
 		if (what & HC_DIR_SET_MTIME)
 			entry->mtime_ns = info->mtime_ns;
 	}
-	catalogued = !rc && entry->flags & HC_ENTRY_CATALOGUED;
+	on_disk = !rc && entry->disk != HC_ENTRY_NO_DISK;
 	hc_shard_unlock(shard);
-	if (catalogued)
+	if (on_disk)
 		rc = hc_row_put(node, number, sequence, true, &ticket);
 	return rc;
 }
@@ -224,7 +224,7 @@ void hc_node_touch(struct hc_node *node, uint32_t number, uint64_t sequence, uin
 	entry = hc_body_lock(node, number, sequence, &shard);
 	if (!entry)
 		return;
-	entry->stamp = stamp;
+	entry->stamp = (uint32_t)hc_max_u64(entry->stamp, stamp);
 	hc_shard_unlock(shard);
 }
 

@@ -40,7 +40,12 @@ static void hc_load_bad(struct hc_node *node, struct hc_shard *shard, struct hc_
 		hc_count_series(node, entry->series, bad_checksum, 1);
 	if (rc == -ENOENT && entry->flags & HC_ENTRY_NAMED)
 		hc_count_series(node, entry->series, bad_missing, 1);
-	if ((bytes_bad || rc == -ENOENT) && entry->flags & HC_ENTRY_NAMED) {
+	/* What cannot be read is not there: else engines would not write it again. */
+	if (rc == -ENODEV && entry->flags & HC_ENTRY_NAMED && entry->disk != HC_ENTRY_NO_DISK) {
+		hc_entry_lose(node, shard, entry, after);
+		return;
+	}
+	if ((bytes_bad || rc == -ENOENT || rc == -EIO) && entry->flags & HC_ENTRY_NAMED) {
 		if (bytes_bad)
 			hc_count(node, quarantined);
 		hc_entry_remove(node, shard, entry, bytes_bad, after);
@@ -90,7 +95,7 @@ static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *r
 	if (io && entry->slot == HC_ENTRY_NO_SLOT && entry->disk != HC_ENTRY_NO_DISK) {
 		entry->slot = slot;
 		entry->flags |= HC_ENTRY_LOADING;
-		node->slot_entry[slot] = entry->number;
+		__atomic_store_n(&node->slot_entry[slot], entry->number, __ATOMIC_RELAXED);
 		io->number = entry->number;
 		io->sequence = entry->sequence;
 		io->slot = slot;
@@ -105,6 +110,7 @@ static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *r
 		return io;
 	}
 	hc_pool_free(node->pool, slot);
+	hc_wait_wake(&node->room);
 	free(io);
 	return NULL;
 }
@@ -179,7 +185,8 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 			hc_shard_unlock(shard);
 			break;
 		}
-		entry->stamp = hc_acquire_stamp(node, how, entry, stamp, &position);
+		/* Another batch may have been quicker. */
+		entry->stamp = (uint32_t)hc_max_u64(entry->stamp, hc_acquire_stamp(node, how, entry, stamp, &position));
 		if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
 			entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
 		hc_entry_hit(entry);
@@ -256,7 +263,7 @@ static void hc_acquire_reuse(struct hc_node *node, const struct hc_ref *refs, si
 	struct hc_node_limits limits;
 
 	hc_node_limits_get(node, &limits);
-	if (limits.backup != HC_BACKUP_REUSE)
+	if (limits.backup != HC_BACKUP_REUSE && (limits.backup != HC_BACKUP_PUBLISH || hc_budget_left(node)))
 		return;
 	for (size_t i = 0; i < n; i++)
 		hc_backup_reuse(node, refs[i].entry);

@@ -61,12 +61,24 @@ uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint
 
 static int hc_quota_take(struct hc_node *node, uint32_t space, uint64_t bytes, uint64_t deadline_ns)
 {
+	struct hc_space_info info;
+
+	if (!hc_space_use(node->registry, space, (int64_t)bytes, false))
+		return 0;
+	/* What can never fit must not evict everything else. */
+	if (hc_space_get(node->registry, space, &info))
+		return -ENOENT;
+	if (info.quota_bytes && bytes > info.quota_bytes) {
+		hc_count(node, no_quota);
+		return -EDQUOT;
+	}
 	for (;;) {
-		uint64_t seen = hc_wait_seen(&node->room), now_ns;
+		uint64_t seen = hc_wait_seen(&node->room), now_ns, used;
 
 		if (!hc_space_use(node->registry, space, (int64_t)bytes, false))
 			return 0;
-		if (hc_evict_space(node, space, bytes))
+		used = hc_space_used(node->registry, space) + bytes;
+		if (used <= info.quota_bytes || hc_evict_space(node, space, used - info.quota_bytes))
 			continue;
 		now_ns = hc_clock_now_ns();
 		if (now_ns >= deadline_ns) {
@@ -221,7 +233,7 @@ static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard, const
 
 	if (old && !item->replace) {
 		/* The first stays; being written again is a use. */
-		old->stamp = place->stamp;
+		old->stamp = (uint32_t)hc_max_u64(old->stamp, place->stamp);
 		return -EEXIST;
 	}
 	if (old) {
@@ -260,7 +272,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
 	if (!rc) {
 		entry->slot = ref->slot;
-		node->slot_entry[ref->slot] = entry->number;
+		__atomic_store_n(&node->slot_entry[ref->slot], entry->number, __ATOMIC_RELAXED);
 		hc_entry_slot_page(node, entry, &row);
 		hc_pool_publish(node->pool, ref->slot, &row);
 		hc_crash_point("publish");
@@ -316,15 +328,19 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 		struct hc_publish item = items[i];
 		uint32_t account = (uint32_t)refs[i].sequence;
 		struct hc_publish_place place;
+		pthread_mutex_t *verdict;
 
 		hc_assert(refs[i].entry == HC_ENTRY_NONE && refs[i].slot != HC_SLOT_NONE);
 		hc_assert(item.size_bytes && item.size_bytes <= refs[i].size_bytes);
 		if (!item.summed)
 			item.checksum = hc_checksum(refs[i].data, item.size_bytes);
+		verdict = &node->verdict_lock[item.key.hash.bytes[0] % HC_VERDICT_LOCKS];
+		pthread_mutex_lock(verdict);
 		hc_publish_place(node, &item, stamp, &place);
 		hc_quota_before(node, account, &item);
 		results[i] = hc_publish_slot(node, &refs[i], &item, &place);
 		hc_quota_after(node, account, refs[i].size_bytes, &item, !results[i]);
+		pthread_mutex_unlock(verdict);
 		if (results[i]) {
 			if (results[i] == -EEXIST)
 				hc_count(node, publish_existing);
@@ -347,8 +363,7 @@ int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p,
 	if (!n_disks || node->config.disk_off)
 		return -ENODEV;
 	if (hc_disk_over(node, expect_bytes)) {
-		hc_wait_wake(&node->evict_bell);
-		hc_evict_disk(node);
+		hc_evict_disk(node, expect_bytes);
 		if (hc_disk_over(node, expect_bytes)) {
 			hc_count(node, no_space_disk);
 			return -ENOSPC;
@@ -414,11 +429,15 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	uint32_t space = hc_series_space(node->registry, item->key.series);
 	int rc;
 
-	rc = hc_stage_adopt(node, disk, staging, item, sequence);
-	if (!rc)
-		rc = hc_family_add(node, item->key.series, &item->parent, 0, 1);
+	/* Counted before the child is on disk. */
+	rc = hc_family_add(node, item->key.series, &item->parent, 0, 1);
 	if (rc)
 		return rc;
+	rc = hc_stage_adopt(node, disk, staging, item, sequence);
+	if (rc) {
+		hc_ignore(hc_family_add(node, item->key.series, &item->parent, 0, -1));
+		return rc;
+	}
 	/* Paid before it can be removed by somebody else. */
 	hc_ignore(hc_space_use(node->registry, space, (int64_t)item->size_bytes, true));
 	hc_shard_lock(shard);
@@ -427,16 +446,20 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 		entry->disk = disk;
 		*number_p = entry->number;
 		*sequence_p = sequence;
-		atomic_fetch_add(&node->n_disk, 1);
-		atomic_fetch_add(&node->disk_bytes, entry->size_bytes);
+		hc_disk_account(node, disk, 1, entry->size_bytes);
 		hc_entry_push_space(node, entry);
 	}
 	hc_shard_unlock(shard);
 	hc_after_run(node, &replaced);
 	if (rc) {
-		struct hc_after after = {.remove_file = true, .disk_id = disk};
+		struct hc_after after = {.remove_file = true, .disk_id = disk, .number = HC_ENTRY_NONE};
 
-		after.page = (struct hc_store_page){.sequence = sequence, .series = item->key.series, .hash = item->key.hash};
+		after.page = (struct hc_store_page){
+			.sequence = sequence,
+			.size_bytes = item->size_bytes,
+			.series = item->key.series,
+			.hash = item->key.hash,
+		};
 		hc_after_run(node, &after);
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, 0, -1));
 		hc_quota_give(node, space, item->size_bytes);

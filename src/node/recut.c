@@ -109,7 +109,7 @@ static bool hc_page_move(struct hc_node *node, hc_slot_id from, hc_slot_id to)
 		hc_crash_point("recut-move");
 		hc_pool_free(node->pool, from);
 		entry->slot = to;
-		node->slot_entry[to] = number;
+		__atomic_store_n(&node->slot_entry[to], number, __ATOMIC_RELAXED);
 		moved = true;
 	}
 	hc_entry_settle(node, shard, entry, &after);
@@ -140,7 +140,7 @@ static void hc_recut_slot(struct hc_node *node, hc_slot_id from, struct hc_class
 				hc_pool_free(node->pool, to);
 			return;
 		}
-		if (!hc_evict_class(node, victim, 1))
+		if (!hc_evict_class(node, victim, 1, 1, NULL))
 			return;
 	}
 }
@@ -167,7 +167,9 @@ bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer)
 
 	if (!even_if_warmer && !node->config.no_evictor && now_ns - atomic_load(&class->compared_ns) < HC_RECUT_COMPARE_NS)
 		return false;
-	pthread_mutex_lock(&node->recut_lock);
+	/* Another re-cut is under way: it may serve this class too, and a reserve has a deadline. */
+	if (pthread_mutex_trylock(&node->recut_lock))
+		return false;
 	if (!hc_recut_pick(node, class, &segment, &stamp) ||
 	    (!even_if_warmer && stamp >= hc_class_coldest(node, class))) {
 		node->recut_failed = UINT32_MAX;

@@ -10,6 +10,8 @@
 #define HC_IO_RETRY_NS (2 * HC_NS_PER_MS)
 /* How often written pages are looked at again whose parent is not on disk yet. */
 #define HC_IO_WAITING_MS 20
+/* How often a wait looks whether the node stops. */
+#define HC_IO_STOP_LOOK_NS (100 * HC_NS_PER_MS)
 /* How long requests in flight may take to end when the node closes. */
 #define HC_IO_STOP_NS  (5 * HC_NS_PER_S)
 
@@ -27,11 +29,36 @@ struct hc_io *hc_io_create(struct hc_node *node, enum hc_store_op op, hc_io_done
 	return io;
 }
 
+static void hc_io_track(struct hc_node *node, struct hc_io *io)
+{
+	pthread_mutex_lock(&node->io_lock);
+	io->next = node->ios;
+	io->prev_p = &node->ios;
+	if (io->next)
+		io->next->prev_p = &io->next;
+	node->ios = io;
+	pthread_mutex_unlock(&node->io_lock);
+	atomic_fetch_add(&node->n_io, 1);
+}
+
+static void hc_io_untrack(struct hc_node *node, struct hc_io *io)
+{
+	pthread_mutex_lock(&node->io_lock);
+	*io->prev_p = io->next;
+	if (io->next)
+		io->next->prev_p = io->prev_p;
+	pthread_mutex_unlock(&node->io_lock);
+	atomic_fetch_sub(&node->n_io, 1);
+}
+
 static void hc_io_finish(struct hc_node *node, struct hc_io *io)
 {
-	atomic_fetch_sub(&node->n_io, 1);
-	if (io->request.result == -EIO || io->request.result == -ENODEV)
+	hc_io_untrack(node, io);
+	if (io->request.result == -EIO || io->request.result == -ENODEV) {
 		hc_count(node, disk_errors);
+		/* Perhaps a disk was taken out. */
+		hc_wait_wake(&node->keeper_bell);
+	}
 	if (io->done)
 		io->done(node, io);
 	else
@@ -42,7 +69,8 @@ void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t d
 {
 	struct hc_store_request *requests[HC_BACKUP_FLIGHT];
 
-	atomic_fetch_add(&node->n_io, n);
+	for (size_t i = 0; i < n; i++)
+		hc_io_track(node, ios[i]);
 	while (n) {
 		size_t batch = hc_min_u64(n, HC_BACKUP_FLIGHT), taken;
 		uint64_t seen = hc_wait_seen(&node->room);
@@ -59,10 +87,108 @@ void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t d
 		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, hc_clock_now_ns() + HC_IO_RETRY_NS));
 	}
 	for (size_t i = 0; i < n; i++) {
-		/* A removal that finds no room leaves a file without a row: gc and the sweep find it. */
 		ios[i]->request.result = -ETIMEDOUT;
 		hc_io_finish(node, ios[i]);
 	}
+}
+
+/* --- unlinks: a queue of their own before the store's, for whole batches are evicted at once --- */
+
+static void hc_removal_ended(struct hc_node *node, const struct hc_removal *removal)
+{
+	struct hc_shard *shard = hc_index_entry_shard(node->index, removal->number);
+	struct hc_entry *entry = hc_index_entry(node->index, removal->number);
+
+	if (!removal->quarantine && removal->disk < HC_DISKS_MAX)
+		atomic_fetch_sub(&node->removing_bytes[removal->disk], removal->page.size_bytes);
+	if (!shard)
+		return;
+	hc_shard_lock(shard);
+	if (entry->sequence == removal->page.sequence && entry->flags & HC_ENTRY_REMOVING) {
+		entry->flags &= (uint16_t)~HC_ENTRY_REMOVING;
+		hc_backup_again(node, entry);
+	}
+	hc_shard_unlock(shard);
+}
+
+static void hc_removal_done(struct hc_node *node, struct hc_io *io)
+{
+	struct hc_removal removal = {
+		.page = io->request.page,
+		.number = io->number,
+		.disk = io->request.disk,
+		.quarantine = io->request.op == HC_STORE_QUARANTINE,
+	};
+
+	hc_removal_ended(node, &removal);
+	free(io);
+}
+
+/* remove_lock held. */
+static bool hc_removal_submit(struct hc_node *node, const struct hc_removal *removal)
+{
+	struct hc_io *io = hc_io_create(node, removal->quarantine ? HC_STORE_QUARANTINE : HC_STORE_REMOVE,
+					hc_removal_done);
+	struct hc_store_request *request;
+
+	if (!io)
+		return false;
+	io->number = removal->number;
+	io->request.disk = removal->disk;
+	io->request.page = removal->page;
+	request = &io->request;
+	hc_io_track(node, io);
+	if (node->store->ops->submit(node->store, &request, 1))
+		return true;
+	hc_io_untrack(node, io);
+	free(io);
+	return false;
+}
+
+/* remove_lock held. */
+static bool hc_removal_push(struct hc_node *node, const struct hc_removal *removal)
+{
+	if (node->n_removals == node->removals_room) {
+		size_t room = node->removals_room ? 2 * node->removals_room : 256;
+		struct hc_removal *removals = room <= HC_REMOVALS_MAX ? malloc(room * sizeof(*removals)) : NULL;
+
+		if (!removals)
+			return false;
+		for (size_t i = 0; i < node->n_removals; i++)
+			removals[i] = node->removals[(node->removal_i + i) % node->removals_room];
+		free(node->removals);
+		node->removals = removals;
+		node->removal_i = 0;
+		node->removals_room = room;
+	}
+	node->removals[(node->removal_i + node->n_removals++) % node->removals_room] = *removal;
+	return true;
+}
+
+void hc_io_remove(struct hc_node *node, const struct hc_removal *removal)
+{
+	bool taken;
+
+	if (!removal->quarantine && removal->disk < HC_DISKS_MAX)
+		atomic_fetch_add(&node->removing_bytes[removal->disk], removal->page.size_bytes);
+	pthread_mutex_lock(&node->remove_lock);
+	taken = (!node->n_removals && hc_removal_submit(node, removal)) || hc_removal_push(node, removal);
+	pthread_mutex_unlock(&node->remove_lock);
+	if (taken)
+		return;
+	if (!atomic_exchange(&node->sweep, true))
+		hc_warn(HC_NODE, "more page files to unlink than can be queued: the rest is swept in idle time");
+	hc_removal_ended(node, removal);
+}
+
+static void hc_removals_drain(struct hc_node *node)
+{
+	pthread_mutex_lock(&node->remove_lock);
+	while (node->n_removals && hc_removal_submit(node, &node->removals[node->removal_i])) {
+		node->removal_i = (node->removal_i + 1) % node->removals_room;
+		node->n_removals--;
+	}
+	pthread_mutex_unlock(&node->remove_lock);
 }
 
 /* One synchronous request. Two hold it: the caller and the progress thread; the last one frees. */
@@ -108,8 +234,10 @@ int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns)
 	io->arg = sync;
 	hc_io_submit(node, &io, 1, deadline_ns);
 	pthread_mutex_lock(&sync->lock);
-	while (!sync->done && hc_clock_now_ns() < deadline_ns)
-		hc_ignore(hc_cond_wait_until(&sync->cond, &sync->lock, deadline_ns));
+	/* A node that stops does not wait for a hung disk. */
+	while (!sync->done && !atomic_load(&node->stop) && hc_clock_now_ns() < deadline_ns)
+		hc_ignore(hc_cond_wait_until(&sync->cond, &sync->lock,
+					     hc_min_u64(deadline_ns, hc_clock_now_ns() + HC_IO_STOP_LOOK_NS)));
 	if (!sync->done) {
 		sync->left = true;
 		pthread_mutex_unlock(&sync->lock);
@@ -130,8 +258,12 @@ static size_t hc_io_reap(struct hc_node *node)
 
 	for (size_t i = 0; i < n; i++)
 		hc_io_finish(node, done[i]->arg);
-	if (n)
+	if (n) {
+		hc_removals_drain(node);
+		/* A parent may have come to disk, or failed. */
+		hc_backup_retry_waiting(node);
 		hc_wait_wake(&node->room);
+	}
 	return n;
 }
 
@@ -194,6 +326,17 @@ void hc_io_stop(struct hc_node *node)
 	}
 	node->store->ops->close(node->store);
 	node->store = NULL;
+	/* Nobody waits for these any more; what they did is found at the next start. */
+	while (node->ios) {
+		struct hc_io *io = node->ios;
+
+		hc_io_untrack(node, io);
+		if (io->done == hc_io_sync_done)
+			hc_io_sync_done(node, io);
+		else
+			free(io);
+	}
+	hc_backup_drop_waiting(node);
 	if (node->progress_fd >= 0)
 		close(node->progress_fd);
 }
