@@ -26,6 +26,7 @@
 	65536u /* counters of names by hash: a look-up of another name takes no lock */
 #define HC_BODIES_BUCKETS 16384u
 #define HC_MARKS_MAX      1024u /* threads between ESTALE and the next try; more are answered -EBUSY */
+#define HC_MARK_PLACES    16u
 #define HC_MARK_NS        HC_NS_PER_S
 #define HC_PARK_NS        (50 * HC_NS_PER_MS)
 #define HC_SETTLE_NS      (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
@@ -183,7 +184,7 @@ bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p,
 int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
 		   const struct hc_opener *opener) HC_MUST_CHECK;
 
-/* Temporaries that nobody holds for max_age_ns, bodies whose OPEN never came, marks. */
+/* Temporaries that nobody holds for max_age_ns, bodies whose OPEN never came. */
 void hc_bodies_reap(struct hc_fs *fs, uint64_t max_age_ns);
 /* At the end: publishes what is shown, drops the rest. */
 void hc_bodies_end(struct hc_fs *fs);
@@ -194,6 +195,7 @@ enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const cha
 /* Of whatever name. */
 enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid);
 void hc_mark_clear(struct hc_fs *fs, int tid);
+void hc_marks_expire(struct hc_fs *fs);
 
 /* --- bytes (body-io.c) --- */
 uint64_t hc_body_size(struct hc_body *body);

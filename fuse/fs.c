@@ -13,8 +13,8 @@
 #include "util/log.h"
 #include "util/sysinfo.h"
 
-#define HC_THREADS_MIN 8
-#define HC_THREADS_MAX 16
+#define HC_THREADS_MIN 16 /* an open may wait for the disk: many small engines' threads at once */
+#define HC_THREADS_MAX 32
 #define HC_KEEPER_NS   (100 * HC_NS_PER_MS)
 #define HC_REAP_EVERY  10 /* rounds of the keeper */
 #define HC_WAKE_SIGNAL (SIGRTMIN + 4)
@@ -255,8 +255,10 @@ static void *keeper_main(void *arg)
 		pthread_mutex_unlock(&crew->lock);
 		if (hc_notify_is_stuck(fs->notifier))
 			hc_notify_unstick(fs->notifier);
-		if (round % HC_REAP_EVERY == 0)
+		if (round % HC_REAP_EVERY == 0) {
 			hc_bodies_reap(fs, fs->options.temporary_age_ns);
+			hc_marks_expire(fs);
+		}
 		pthread_mutex_lock(&crew->lock);
 	}
 	pthread_mutex_unlock(&crew->lock);

@@ -60,7 +60,7 @@ struct hc_fs_options {
 	const char *mountpoint;
 	const char *mount_options; /* for libfuse and the kernel: "fsname=hicachefs,allow_other,ro";
 				      may be NULL */
-	uint32_t n_threads;        /* 0: by the number of processors, 4 to 16 */
+	uint32_t n_threads;        /* 0: by the number of processors, 16 to 32 */
 	uint64_t budget_ns;        /* longest look-up or open; 0: 2 s */
 	uint64_t max_page_bytes;   /* above it a body is a scratch file; 0: 64 MiB */
 	uint64_t temporary_age_ns; /* temporaries without a writer are reaped; 0: one hour */
@@ -85,15 +85,16 @@ void hc_fs_unmount(struct hc_fs *fs);
 void hc_fs_destroy(struct hc_fs *fs);
 
 /* Counters only rise; `name value` lines of MOUNT/.hicache/stats after the node's. */
-#define HC_FS_COUNTERS(X)                                                                         \
-	X(opens)                                                                                  \
-	X(open_misses)                                                                            \
-	X(creates)                                                                                \
-	X(reads)                                                                                  \
-	X(read_bytes) X(writes) X(write_bytes) X(renames) X(unlinks) X(published_release)         \
-		X(published_rename) X(publish_failed) X(unsealed) X(killed_writers)               \
-			X(second_writers) X(second_writers_busy) X(stale_opens) X(detached_opens) \
-				X(stale_nodes) X(parked) X(parked_timeouts) X(temporaries_reaped) \
+#define HC_FS_COUNTERS(X)                                                                       \
+	X(opens)                                                                                \
+	X(open_misses)                                                                          \
+	X(creates)                                                                              \
+	X(reads)                                                                                \
+	X(read_bytes)                                                                           \
+	X(writes) X(write_bytes) X(renames) X(unlinks) X(published_release) X(published_rename) \
+		X(publish_failed) X(unsealed) X(killed_writers) X(second_writers)               \
+			X(second_writers_busy) X(stale_opens) X(detached_opens) X(stale_nodes)  \
+				X(parked) X(parked_timeouts) X(temporaries_reaped)              \
 					X(scratch_files) X(notified) X(notify_dropped) X(epochs)
 
 struct hc_fs_stats {

@@ -6,10 +6,16 @@
 #include "fuse/internal.h"
 #include "util/clock.h"
 
+/* A thread's mark is in one of a few places. */
+static struct hc_mark *place(struct hc_bodies *bodies, int tid, unsigned i)
+{
+	return &bodies->marks[((unsigned)tid * 2654435761u / 4096 + i) % HC_MARKS_MAX];
+}
+
 static struct hc_mark *find_locked(struct hc_bodies *bodies, int tid, uint64_t now_ns)
 {
-	for (unsigned i = 0; i < HC_MARKS_MAX; i++) {
-		struct hc_mark *mark = &bodies->marks[i];
+	for (unsigned i = 0; i < HC_MARK_PLACES; i++) {
+		struct hc_mark *mark = place(bodies, tid, i);
 
 		if (mark->tid == tid && now_ns - mark->set_ns < HC_MARK_NS)
 			return mark;
@@ -33,8 +39,8 @@ bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
 		return false;
 	pthread_mutex_lock(&bodies->lock);
 	now_ns = hc_clock_now_ns(); /* under the lock: no mark is younger */
-	for (unsigned i = 0; i < HC_MARKS_MAX; i++) {
-		struct hc_mark *m = &bodies->marks[i];
+	for (unsigned i = 0; i < HC_MARK_PLACES; i++) {
+		struct hc_mark *m = place(bodies, tid, i);
 
 		if (m->tid && (m->tid == tid || now_ns - m->set_ns >= HC_MARK_NS))
 			clear_locked(bodies, m);
@@ -92,8 +98,23 @@ void hc_mark_clear(struct hc_fs *fs, int tid)
 	if (!tid || !atomic_load(&bodies->n_marks))
 		return;
 	pthread_mutex_lock(&bodies->lock);
+	for (unsigned i = 0; i < HC_MARK_PLACES; i++)
+		if (place(bodies, tid, i)->tid == tid)
+			clear_locked(bodies, place(bodies, tid, i));
+	pthread_mutex_unlock(&bodies->lock);
+}
+
+void hc_marks_expire(struct hc_fs *fs)
+{
+	struct hc_bodies *bodies = &fs->bodies;
+	uint64_t now_ns;
+
+	if (!atomic_load(&bodies->n_marks))
+		return;
+	pthread_mutex_lock(&bodies->lock);
+	now_ns = hc_clock_now_ns();
 	for (unsigned i = 0; i < HC_MARKS_MAX; i++)
-		if (bodies->marks[i].tid == tid)
+		if (bodies->marks[i].tid && now_ns - bodies->marks[i].set_ns >= HC_MARK_NS)
 			clear_locked(bodies, &bodies->marks[i]);
 	pthread_mutex_unlock(&bodies->lock);
 }
