@@ -10,6 +10,8 @@
 #define WIDE_MARK 0xff
 /* Units converted at once; the room for them stays in the first-level cache. */
 #define CHUNK 128
+/* Ids of 8 bytes that are looked at together: compilers make vectors of loops of this length. */
+#define LANES 8
 
 static const bool little_endian = __BYTE_ORDER == __LITTLE_ENDIAN;
 
@@ -59,12 +61,22 @@ static struct hc_tokens slice(const struct hc_tokens *tokens, size_t first, size
 /* The bits that any token has; all of them narrow for 4-byte ids. */
 static uint64_t bits_of(const struct hc_tokens *tokens)
 {
-	uint64_t bits = 0;
+	uint64_t lanes[LANES] = {0}, bits = 0;
+	size_t i = 0;
 
 	if (tokens->id_bytes == 4)
 		return 0;
-	for (size_t i = 0; i < tokens->n_tokens; i++)
+	for (; i + LANES <= tokens->n_tokens; i += LANES) {
+		uint64_t v[LANES];
+
+		memcpy(v, (const char *)tokens->ids + 8 * i, sizeof(v));
+		for (size_t k = 0; k < LANES; k++)
+			lanes[k] |= v[k];
+	}
+	for (; i < tokens->n_tokens; i++)
 		bits |= load_u64(tokens->ids, i);
+	for (size_t k = 0; k < LANES; k++)
+		bits |= lanes[k];
 	return bits;
 }
 
@@ -72,6 +84,22 @@ static bool tokens_valid(const struct hc_tokens *tokens)
 {
 	return (tokens->id_bytes == 4 || tokens->id_bytes == 8) &&
 	       (tokens->ids || !tokens->n_tokens) && tokens->n_tokens <= SIZE_MAX / 16;
+}
+
+/* n <= CHUNK ids of 8 bytes, all below 2^32. */
+static void narrow(const void *ids, size_t n, uint32_t *out)
+{
+	size_t i = 0;
+
+	for (; i + LANES <= n; i += LANES) {
+		uint64_t v[LANES];
+
+		memcpy(v, (const char *)ids + 8 * i, sizeof(v));
+		for (size_t k = 0; k < LANES; k++)
+			out[i + k] = htole32((uint32_t)v[k]);
+	}
+	for (; i < n; i++)
+		out[i] = htole32((uint32_t)load_u64(ids, i));
 }
 
 /* 4-byte ids, or 8-byte ids that all fit in 4. */
@@ -90,8 +118,7 @@ static void feed_narrow(SHA256_CTX *sha, const struct hc_tokens *tokens)
 			for (size_t k = 0; k < n; k++)
 				room[k] = htole32((uint32_t)token_at(tokens, i + k));
 		} else {
-			for (size_t k = 0; k < n; k++)
-				room[k] = htole32((uint32_t)load_u64(tokens->ids, i + k));
+			narrow((const char *)tokens->ids + 8 * i, n, room);
 		}
 		SHA256_Update(sha, room, n * 4);
 	}
