@@ -66,6 +66,10 @@ static int hc_control_open(const char *mount, int *fd_p)
 			      "user, or with sudo",
 			      path);
 		return HC_TOOL_FAILED;
+	case EROFS:
+		hc_tool_error("%s is mounted read-only (-o ro): status works, commands do not",
+			      mount);
+		return HC_TOOL_FAILED;
 	case ENOTCONN:
 	case ECONNABORTED:
 		hc_tool_error(
