@@ -413,26 +413,42 @@ uint64_t hc_tree_count(struct hc_tree *tree)
 	return n;
 }
 
-/* The cursor is shard and bucket; a table that grows meanwhile may show some twice or not at all.
- */
+/* Locked. Whether all pages of the bucket were taken. */
+static bool take_bucket(struct hc_tree_shard *shard, uint32_t bucket, struct hc_fview *views,
+			size_t n, size_t *got_p)
+{
+	size_t got = *got_p;
+
+	for (struct hc_fnode *f = shard->buckets[bucket]; f; f = f->next) {
+		if (f->kind != HC_F_PAGE || !f->n_lookups)
+			continue;
+		if (got == n)
+			return false;
+		fill_view(f, &views[got++]);
+	}
+	*got_p = got;
+	return true;
+}
+
+/* The cursor is shard and bucket; a table that grows meanwhile may show some twice or not at all. A
+ * bucket is shown whole or next time; one that never fits is passed over. */
 size_t hc_tree_pages(struct hc_tree *tree, uint64_t *cursor_p, struct hc_fview *views, size_t n)
 {
 	uint32_t shard_i = (uint32_t)(*cursor_p >> 32), bucket = (uint32_t)*cursor_p;
+	bool fits = true;
 	size_t got = 0;
 
-	for (; shard_i < HC_TREE_SHARDS && got < n; shard_i++, bucket = 0) {
+	for (; shard_i < HC_TREE_SHARDS; shard_i++, bucket = 0) {
 		struct hc_tree_shard *shard = &tree->shards[shard_i];
 
 		pthread_mutex_lock(&shard->lock);
-		for (; bucket < shard->n_buckets && got < n; bucket++) {
-			for (struct hc_fnode *f = shard->buckets[bucket]; f && got < n;
-			     f = f->next) {
-				if (f->kind == HC_F_PAGE && f->n_lookups)
-					fill_view(f, &views[got++]);
-			}
+		for (; bucket < shard->n_buckets; bucket++) {
+			fits = take_bucket(shard, bucket, views, n, &got);
+			if (!fits && got)
+				break;
 		}
 		pthread_mutex_unlock(&shard->lock);
-		if (got == n)
+		if (!fits && got)
 			break;
 	}
 	*cursor_p = (uint64_t)shard_i << 32 | bucket;
