@@ -421,11 +421,21 @@ bool hc_body_is_own(struct hc_body *body, const struct hc_opener *opener, bool t
 
 	pthread_mutex_lock(&bodies->lock);
 	own = body->state == HC_B_SHARED;
-	if (!own && opener->tid && (body->state == HC_B_PRIVATE || body->state == HC_B_TEMPORARY))
+	if (!own && opener->tid && !body->settling && (body->state == HC_B_PRIVATE || body->state == HC_B_TEMPORARY))
 		own = body->pending_tid == opener->tid || body->maker.tid == opener->tid ||
 		      (!trunc && !body->n_writers && same_process(&body->maker, opener));
 	pthread_mutex_unlock(&bodies->lock);
 	return own;
+}
+
+bool hc_body_is_pending(struct hc_body *body, const struct hc_opener *opener)
+{
+	bool pending;
+
+	pthread_mutex_lock(&body->fs->bodies.lock);
+	pending = opener->tid && body->pending_tid == opener->tid && !body->n_opens;
+	pthread_mutex_unlock(&body->fs->bodies.lock);
+	return pending;
 }
 
 /* --- handles --- */
@@ -435,7 +445,11 @@ int hc_body_open(struct hc_fs *fs, struct hc_body *body, bool writer, bool trunc
 	int err = 0;
 
 	pthread_mutex_lock(&fs->bodies.lock);
-	if (body->ended) {
+	/* On its way to be a page or a file: no bytes of it can be written any more, and whoever
+	 * sees it by the page's name opens the page. */
+	if (body->state == HC_B_PRIVATE || (writer && body->state == HC_B_SHARED))
+		wait_unsettled_locked(&fs->bodies, body);
+	if (body->ended || body->state == HC_B_DONE || (writer && body->settling)) {
 		err = -ESTALE;
 	} else {
 		body->n_opens++;
@@ -818,10 +832,8 @@ static bool is_overdue(const struct hc_body *body, uint64_t now_ns, uint64_t max
 
 	if (body->n_opens || body->settling)
 		return false;
-	if (body->pending_tid)
-		return age_ns > 2 * HC_MARK_NS;
-	if (body->state == HC_B_PRIVATE)
-		return age_ns > 2 * HC_MARK_NS;
+	if (body->pending_tid || body->state == HC_B_PRIVATE)
+		return age_ns > HC_MARK_NS;
 	return body->state == HC_B_TEMPORARY &&
 	       age_ns > (body->killed ? max_age_ns / 60 : max_age_ns);
 }

@@ -27,7 +27,10 @@
 #define HC_BODIES_BUCKETS 16384u
 #define HC_MARKS_MAX      1024u /* threads between ESTALE and the next try; more are answered -EBUSY */
 #define HC_MARK_PLACES    16u
-#define HC_MARK_NS        HC_NS_PER_S
+/* How long a thread's open() may be on its way round. A writer's waits for the directory, which a
+ * rename that syncs holds for long; a reader's waits for nobody. */
+#define HC_MARK_NS        (5 * HC_NS_PER_S)
+#define HC_MARK_READ_NS   HC_NS_PER_S
 #define HC_PARK_NS        (50 * HC_NS_PER_MS)
 #define HC_SETTLE_NS      (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
 
@@ -158,10 +161,11 @@ bool hc_bodies_busy(struct hc_fs *fs, uint32_t dir, const char *name);
 /* Waits at most 50 ms for the RELEASE of a flushed body of that name, once per flush. */
 void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name);
 /* The body that an OPEN of this inode may write: own, pending for it, or shared. */
+bool hc_body_is_pending(struct hc_body *body, const struct hc_opener *opener);
 bool hc_body_is_own(struct hc_body *body, const struct hc_opener *opener, bool trunc);
 
-/* Counts a handle in and out. open: -ESTALE when the body has ended meanwhile; trunc clears it.
- * release settles. */
+/* Counts a handle in and out. open: -ESTALE when the body has ended meanwhile, or became a page or
+ * file and a writer wants it; trunc clears it. release settles. */
 int hc_body_open(struct hc_fs *fs, struct hc_body *body, bool writer, bool trunc) HC_MUST_CHECK;
 void hc_body_flush(struct hc_fs *fs, struct hc_body *body, bool killed);
 void hc_body_release(struct hc_fs *fs, struct hc_body *body, bool writer);
@@ -198,6 +202,8 @@ void hc_mark_clear(struct hc_fs *fs, int tid);
 void hc_marks_expire(struct hc_fs *fs);
 
 /* --- bytes (body-io.c) --- */
+/* Takes rw so that what the body has can be read. */
+void hc_body_read_lock(struct hc_body *body);
 uint64_t hc_body_size(struct hc_body *body);
 int hc_body_write(struct hc_body *body, const void *data, size_t n, uint64_t offset) HC_MUST_CHECK;
 int hc_body_truncate(struct hc_body *body, uint64_t size_bytes) HC_MUST_CHECK;

@@ -29,6 +29,37 @@ uint64_t hc_body_size(struct hc_body *body)
 	return size;
 }
 
+/* It became a page whose bytes were not in memory then: they are held from the first read on. */
+static void regain_locked(struct hc_body *body)
+{
+	struct hc_fs *fs = body->fs;
+	struct hc_acquire how = {.deadline_ns = hc_clock_now_ns() + fs->budget_ns};
+	struct hc_fview view;
+	size_t n = 0;
+
+	hc_tree_view(fs->tree, body->fnode, &view);
+	if (view.kind == HC_F_PAGE && view.entry != HC_ENTRY_NONE) {
+		how.series = view.key.series;
+		if (hc_node_acquire(fs->node, &how, &view.key.hash, 1, &body->page, &n))
+			n = 0;
+		body->has_page = n == 1 && body->page.sequence == view.sequence;
+		if (n == 1 && !body->has_page)
+			hc_node_release(fs->node, &body->page, 1);
+	}
+	hc_body_put(view.body);
+}
+
+void hc_body_read_lock(struct hc_body *body)
+{
+	pthread_rwlock_rdlock(&body->rw);
+	if (body->fill || body->has_page || body->fd >= 0)
+		return;
+	pthread_rwlock_unlock(&body->rw);
+	pthread_rwlock_wrlock(&body->rw);
+	if (!body->fill && !body->has_page && body->fd < 0)
+		regain_locked(body);
+}
+
 /* rw held for writing. The copy is let go; what it had is not wanted. */
 static void drop_source_locked(struct hc_body *body)
 {

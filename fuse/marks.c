@@ -12,12 +12,18 @@ static struct hc_mark *place(struct hc_bodies *bodies, int tid, unsigned i)
 	return &bodies->marks[((unsigned)tid * 2654435761u / 4096 + i) % HC_MARKS_MAX];
 }
 
+static bool is_over(const struct hc_mark *mark, uint64_t now_ns)
+{
+	return now_ns - mark->set_ns >=
+	       (mark->kind == HC_MARK_READ ? HC_MARK_READ_NS : HC_MARK_NS);
+}
+
 static struct hc_mark *find_locked(struct hc_bodies *bodies, int tid, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < HC_MARK_PLACES; i++) {
 		struct hc_mark *mark = place(bodies, tid, i);
 
-		if (mark->tid == tid && now_ns - mark->set_ns < HC_MARK_NS)
+		if (mark->tid == tid && !is_over(mark, now_ns))
 			return mark;
 	}
 	return NULL;
@@ -42,7 +48,7 @@ bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
 	for (unsigned i = 0; i < HC_MARK_PLACES; i++) {
 		struct hc_mark *m = place(bodies, tid, i);
 
-		if (m->tid && (m->tid == tid || now_ns - m->set_ns >= HC_MARK_NS))
+		if (m->tid && (m->tid == tid || is_over(m, now_ns)))
 			clear_locked(bodies, m);
 		if (!m->tid && !mark)
 			mark = m;

@@ -176,9 +176,21 @@ static int open_body(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 		     const struct hc_opener *opener, bool writer, bool trunc,
 		     struct hc_handle **handle_p)
 {
+	int err;
+
 	if (writer && !hc_body_is_own(view->body, opener, trunc))
 		return open_other(fs, view, opener, trunc, handle_p);
-	return open_own(fs, fnode, view->body, opener, writer, trunc, handle_p);
+	/* Made for a writer that gave up: nobody must read what was never written. */
+	if (!writer && hc_body_is_pending(view->body, opener)) {
+		hc_mark_clear(fs, opener->tid);
+		hc_body_drop(fs, view->body);
+		return -ESTALE;
+	}
+	err = open_own(fs, fnode, view->body, opener, writer, trunc, handle_p);
+	/* It has begun to be a page in between. */
+	if (err == -ESTALE && writer && !hc_body_is_own(view->body, opener, trunc))
+		err = open_other(fs, view, opener, trunc, handle_p);
+	return err;
 }
 
 /* A small file under a page's name (made by a create that wrote nothing) is written like a page. */
@@ -254,10 +266,11 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		hc_tree_view(fs->tree, fnode, &view);
 		err = open_view(fs, fnode, &view, &opener, fi->flags, &handle);
 		/* It turned into a page or file between view and open. */
-		if (err == -ESTALE && view.kind == HC_F_BODY && !writer) {
+		if (err == -ESTALE && view.kind == HC_F_BODY) {
 			hc_body_put(view.body);
 			hc_tree_view(fs->tree, fnode, &view);
-			err = open_view(fs, fnode, &view, &opener, fi->flags, &handle);
+			if (!writer || view.kind != HC_F_BODY)
+				err = open_view(fs, fnode, &view, &opener, fi->flags, &handle);
 		}
 		hc_body_put(view.body);
 	}
@@ -489,7 +502,7 @@ void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct f
 		read_file(req, handle->of, n, (uint64_t)offset);
 		return;
 	}
-	pthread_rwlock_rdlock(&body->rw);
+	hc_body_read_lock(body);
 	read_body_locked(req, body, n, (uint64_t)offset);
 	pthread_rwlock_unlock(&body->rw);
 	hc_body_put(body);

@@ -114,16 +114,29 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	return 0;
 }
 
+/* Handles beside the one whose RELEASE settles it; a rename has none of its own. */
+static bool has_readers(struct hc_fs *fs, struct hc_body *body)
+{
+	bool has;
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	has = body->n_opens > (body->state != HC_B_TEMPORARY);
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return has;
+}
+
 /* rw held for writing. The page is there and carries our number: readers go on with it. Replaced
- * already: the number stands for a page that was. */
+ * already: the number stands for a page that was. A page that went to disk by itself is only waited
+ * for when somebody reads it: a rename holds the directory. */
 static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_key *key,
 		       uint64_t size_bytes)
 {
-	struct hc_acquire how = {.series = key->series,
-				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
+	struct hc_acquire how = {.series = key->series};
 	struct hc_page_info info;
 	size_t n = 0;
 
+	if (has_readers(fs, body))
+		how.deadline_ns = hc_clock_now_ns() + fs->budget_ns;
 	if (hc_node_stat(fs->node, key, true, &info) || info.node_id != body->ino) {
 		info = (struct hc_page_info){.key = *key,
 					     .entry = HC_ENTRY_NONE,
