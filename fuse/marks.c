@@ -120,7 +120,7 @@ void hc_marks_expire(struct hc_fs *fs)
 	pthread_mutex_lock(&bodies->lock);
 	now_ns = hc_clock_now_ns();
 	for (unsigned i = 0; i < HC_MARKS_MAX; i++)
-		if (bodies->marks[i].tid && now_ns - bodies->marks[i].set_ns >= HC_MARK_NS)
+		if (bodies->marks[i].tid && is_over(&bodies->marks[i], now_ns))
 			clear_locked(bodies, &bodies->marks[i]);
 	pthread_mutex_unlock(&bodies->lock);
 }

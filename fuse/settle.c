@@ -191,11 +191,15 @@ static void sync_settled(struct hc_fs *fs, struct hc_body *body)
 {
 	uint64_t deadline_ns = hc_clock_now_ns() + 20 * HC_NS_PER_S;
 	struct hc_fview view;
+	int err = 0;
 
 	hc_tree_view(fs->tree, body->fnode, &view);
-	if (view.kind == HC_F_PAGE && view.entry != HC_ENTRY_NONE &&
-	    hc_node_sync_page(fs->node, view.entry, view.sequence, deadline_ns))
-		hc_debug("fuse", "a page that was synced before its rename is not on disk");
+	if (view.kind == HC_F_PAGE && view.entry != HC_ENTRY_NONE)
+		err = hc_node_sync_page(fs->node, view.entry, view.sequence, deadline_ns);
+	/* Replaced or removed meanwhile: nothing that could be lost. */
+	if (err && err != -ENOENT)
+		hc_warn("fuse", "a page that was synced before it had its name is not on disk: %s",
+			strerror(-err));
 	hc_body_put(view.body);
 }
 
