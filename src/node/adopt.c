@@ -25,9 +25,14 @@ static int hc_recency_compare(const void *a, const void *b)
 
 static void hc_adopt_recency(struct hc_adopt *adopt)
 {
+	bool sorted = true;
+
 	if (hc_catalog_recency_load(adopt->node->catalog, &adopt->recency, &adopt->n_recency))
 		adopt->n_recency = 0;
-	if (adopt->n_recency)
+	/* Stored in that order. */
+	for (size_t i = 1; i < adopt->n_recency && sorted; i++)
+		sorted = adopt->recency[i - 1].sequence < adopt->recency[i].sequence;
+	if (!sorted)
 		qsort(adopt->recency, adopt->n_recency, sizeof(*adopt->recency), hc_recency_compare);
 	for (size_t i = 0; i < adopt->n_recency; i++) {
 		if (adopt->recency[i].stamp > adopt->stamp_last)
@@ -96,9 +101,6 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	if (!space || row->disk >= hc_node_n_disks(node) || !row->size_bytes || row->size_bytes > UINT32_MAX)
 		return -EBADMSG;
 	hc_registry_sequence_seen(node->registry, sequence);
-	rc = hc_adopt_clear(node, &key, sequence);
-	if (rc)
-		return rc;
 	rc = hc_family_add(node, row->series, &row->parent, 0, 1);
 	if (rc)
 		return rc;
@@ -106,6 +108,14 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	hc_ignore(hc_space_use(node->registry, space, (int64_t)row->size_bytes, true));
 	hc_shard_lock(shard);
 	rc = hc_shard_insert(shard, &key, &entry);
+	if (rc == -EEXIST) {
+		/* Seldom: an older body of the key makes room. */
+		hc_shard_unlock(shard);
+		rc = hc_adopt_clear(node, &key, sequence);
+		hc_shard_lock(shard);
+		if (!rc)
+			rc = hc_shard_insert(shard, &key, &entry);
+	}
 	if (!rc) {
 		entry->parent = row->parent;
 		entry->sequence = sequence;

@@ -384,6 +384,13 @@ static int hc_recency_one(void *arg, struct hc_entry *entry)
 	return 0;
 }
 
+static int hc_recency_order(const void *a, const void *b)
+{
+	const struct hc_recency *x = a, *y = b;
+
+	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
 void hc_recency_store(struct hc_node *node)
 {
 	struct hc_recency_fill fill = {.room = hc_index_count(node->index) + HC_KEEPER_BATCH};
@@ -393,6 +400,9 @@ void hc_recency_store(struct hc_node *node)
 	if (!fill.rows)
 		return;
 	hc_index_each(node->index, hc_recency_one, &fill);
+	/* As a start wants them: it merges them with the rows. */
+	if (fill.n)
+		qsort(fill.rows, fill.n, sizeof(*fill.rows), hc_recency_order);
 	rc = hc_catalog_recency_store(node->catalog, fill.rows, fill.n);
 	if (rc)
 		hc_warn(HC_NODE, "recency could not be stored: %s", strerror(-rc));
