@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See owner.h. Owners are kept for the life of the node: there are few, and a number must never change its meaning. */
+/* See owner.h. Owners are kept for the life of the node: there are few, and a number must never change its meaning. The
+ * array never moves, so that a look-up by number takes no lock: whoever holds a number got it from somebody who saw its
+ * owner written. */
 #include "index/owner.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "util/log.h"
 
@@ -10,9 +13,9 @@
 #define HC_OWNERS_ROOM_MIN 16
 
 struct hc_owners {
-	pthread_mutex_t lock; /* all below */
-	struct hc_owner *owners;
-	uint32_t n;
+	struct hc_owner *owners; /* room for all there can be; the kernel gives pages as they are used */
+	_Atomic uint32_t n;	 /* written under lock */
+	pthread_mutex_t lock;	 /* all below, and additions */
 	uint32_t room;
 	uint16_t *table; /* number + 1, 0: free; 2 * room places, so at most half full */
 	bool full_told;
@@ -43,20 +46,15 @@ static uint16_t *hc_owners_place(struct hc_owners *owners, const struct hc_owner
 static int hc_owners_grow(struct hc_owners *owners)
 {
 	uint32_t room = owners->room ? owners->room * 2 : HC_OWNERS_ROOM_MIN;
-	struct hc_owner *list = realloc(owners->owners, room * sizeof(*list));
-	uint16_t *table;
+	uint16_t *table = calloc(2 * room, sizeof(*table));
 
-	if (!list)
-		return -ENOMEM;
-	owners->owners = list;
-	table = calloc(2 * room, sizeof(*table));
 	if (!table)
 		return -ENOMEM;
 	free(owners->table);
 	owners->table = table;
 	owners->room = room;
 	for (uint32_t i = 0; i < owners->n; i++)
-		*hc_owners_place(owners, &list[i]) = (uint16_t)(i + 1);
+		*hc_owners_place(owners, &owners->owners[i]) = (uint16_t)(i + 1);
 	return 0;
 }
 
@@ -85,7 +83,7 @@ static int hc_owners_intern_locked(struct hc_owners *owners, const struct hc_own
 	}
 	owners->owners[owners->n] = *owner;
 	*place = (uint16_t)(owners->n + 1);
-	*number_p = (uint16_t)owners->n++;
+	*number_p = (uint16_t)atomic_fetch_add(&owners->n, 1);
 	return 0;
 }
 
@@ -101,10 +99,8 @@ int hc_owners_intern(struct hc_owners *owners, const struct hc_owner *owner, uin
 
 void hc_owners_get(struct hc_owners *owners, uint16_t number, struct hc_owner *owner_p)
 {
-	pthread_mutex_lock(&owners->lock);
-	hc_assert(number < owners->n);
+	hc_assert(number < atomic_load_explicit(&owners->n, memory_order_relaxed));
 	*owner_p = owners->owners[number];
-	pthread_mutex_unlock(&owners->lock);
 }
 
 int hc_owners_create(struct hc_owners **owners_p)
@@ -117,7 +113,8 @@ int hc_owners_create(struct hc_owners **owners_p)
 	if (!owners)
 		return -ENOMEM;
 	pthread_mutex_init(&owners->lock, NULL);
-	rc = hc_owners_intern(owners, &root, &number);
+	owners->owners = calloc(HC_OWNERS_MAX, sizeof(*owners->owners));
+	rc = !owners->owners ? -ENOMEM : hc_owners_intern(owners, &root, &number);
 	if (rc) {
 		hc_owners_destroy(owners);
 		return rc;
