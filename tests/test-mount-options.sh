@@ -140,7 +140,7 @@ page 41
 echo 1s >"$mnt/.hicache/spaces/s/max_age" || fail "max_age"
 no_page()
 {
-	! ls "$mnt/s" | grep -q .
+	[ -z "$(ls "$mnt/s")" ]
 }
 wait_until 20 no_page || fail "expired pages are shown: $(ls "$mnt/s")"
 stop
