@@ -167,8 +167,53 @@ mount_cache || fail "does not start with a catalog of garbage: $(cat "$daemon_lo
 all_right "a catalog of garbage"
 kill_daemon
 
-# After kill -9 the pool is there. A slot table of garbage is refused or dropped with a message, never believed.
-"$hicachectl_bin" pool free "$cache" >/dev/null || fail "pool free: status $?"
+# After kill -9 the pool is there. A slot table that cannot be believed is refused with the remedy, and CACHEDIR stays as
+# it is; with --discard-pool the pages come from disk.
+uuid=$(grep -o '[0-9a-f-]\{32,36\}' "$cache/.hicachefs" | head -n 1)
+find_slots()
+{
+	_dashed=$(echo "$uuid" | tr -d - | sed 's/^\(.\{8\}\)\(.\{4\}\)\(.\{4\}\)\(.\{4\}\)/\1-\2-\3-\4-/')
+	for slots in "/run/hicachefs/$_dashed/slots" "/dev/shm/hicachefs-$_dashed/slots"; do
+		[ ! -e "$slots" ] || return 0
+	done
+	fail "no slot table of the cache $uuid is left after kill -9"
+}
+
+# cache_sum DIRECTORY
+cache_sum()
+{
+	(cd "$cache" && find "$1" -type f -exec sha256sum {} + | sort)
+}
+
+# refused PATTERN WHAT DIRECTORY: nothing below it is changed.
+refused()
+{
+	before=$(cache_sum "$3")
+	expect_error "$1" "$hicachefs_bin" -f -o pool_size=64M,disk_size=1G,max_page_bytes=2M "$cache" "$mnt"
+	[ "$before" = "$(cache_sum "$3")" ] || fail "$2: CACHEDIR was changed"
+}
+find_slots
+printf '\377' | dd of="$slots" bs=1 seek=8 conv=notrunc 2>/dev/null
+refused 'newer version.*--discard-pool' "a newer slot table" pages
+head -c 4096 /dev/urandom | dd of="$slots" conv=notrunc 2>/dev/null
+refused 'damaged.*--discard-pool' "a slot table of garbage" pages
+mount_cache --discard-pool || fail "does not start with --discard-pool: $(cat "$daemon_log")"
+all_right "a pool that was dropped"
+assert_eq "adopted out of a dropped pool" 0 "$(stat_of adopted)"
+
+# Rows of garbage behind a good header: dropped one by one.
+kill_daemon
+find_slots
+head -c 200000 /dev/urandom | dd of="$slots" bs=4096 seek=16 conv=notrunc 2>/dev/null
+mount_cache || fail "does not start with rows of garbage: $(cat "$daemon_log")"
+all_right "rows of garbage"
+stop_daemon || fail "the daemon ended with status $?"
+
+# A cache of a newer version is not touched.
+cp "$cache/.hicachefs" "$tmp/identity"
+sed -i '1s/^hicachefs [0-9]*/hicachefs 99/' "$cache/.hicachefs"
+refused 'newer hicachefs' "a newer cache" .
+cp "$tmp/identity" "$cache/.hicachefs"
 mount_cache || fail "the last start: $(cat "$daemon_log")"
 all_right "the last start"
 stop_daemon || fail "the daemon ended with status $?"
