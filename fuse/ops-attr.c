@@ -4,6 +4,7 @@
 
 #include "fuse/internal.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 #define HC_STATFS_NAMES ((uint64_t)1 << 32)
 
@@ -240,20 +241,6 @@ static int set_file(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	return what ? hc_file_set(fs->registry, &info, false, what) : 0;
 }
 
-static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *attr, int to_set)
-{
-	int err = 0;
-
-	if (to_set & FUSE_SET_ATTR_SIZE)
-		err = hc_body_truncate(body, (uint64_t)attr->st_size);
-	if (err)
-		return err;
-	pthread_rwlock_wrlock(&body->rw);
-	what_of(attr, to_set, &body->owner, &body->mtime_ns);
-	pthread_rwlock_unlock(&body->rw);
-	return 0;
-}
-
 /* A page is immutable: truncating it means opening it for writing, which gives a body of its own.
  * `touch` and utime(NULL) renew its place in the eviction order and nothing on disk; an explicit
  * time is kept. */
@@ -281,6 +268,43 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	return what ? hc_node_set(fs->node, view->entry, view->sequence, &info, what) : 0;
 }
 
+/* touch opens for writing, writes nothing and sets the times of what it opened: a copy that is going
+ * to be dropped. They are meant for the page. */
+static void set_source(struct hc_fs *fs, struct hc_body *body, const struct stat *attr, int to_set,
+		       int tid)
+{
+	struct hc_page_info info;
+	struct hc_fview view = {.kind = HC_F_PAGE};
+
+	if (to_set & FUSE_SET_ATTR_SIZE || atomic_load(&body->wrote))
+		return;
+	pthread_rwlock_rdlock(&body->rw);
+	view.key = body->source_key;
+	pthread_rwlock_unlock(&body->rw);
+	if (!view.key.series || hc_node_stat(fs->node, &view.key, false, &info))
+		return;
+	view.entry = info.entry;
+	view.sequence = info.sequence;
+	if (set_page(fs, &view, attr, to_set, tid))
+		hc_debug("fuse", "a page went before its times were set");
+}
+
+static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *attr, int to_set,
+		    int tid)
+{
+	int err = 0;
+
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		err = hc_body_truncate(body, (uint64_t)attr->st_size);
+	if (err)
+		return err;
+	pthread_rwlock_wrlock(&body->rw);
+	what_of(attr, to_set, &body->owner, &body->mtime_ns);
+	pthread_rwlock_unlock(&body->rw);
+	set_source(fs, body, attr, to_set, tid);
+	return 0;
+}
+
 /* ftruncate and the like: through the handle, which may write a body that the node id does not tell
  * of. False: not a body's. */
 static bool set_by_handle(struct hc_fs *fs, fuse_req_t req, uint64_t ino, const struct stat *attr,
@@ -292,7 +316,7 @@ static bool set_by_handle(struct hc_fs *fs, fuse_req_t req, uint64_t ino, const 
 
 	if (!body)
 		return false;
-	err = set_body(fs, body, attr, to_set);
+	err = set_body(fs, body, attr, to_set, hc_req_tid(req));
 	hc_attr_body(fs, body, &st);
 	hc_body_put(body);
 	st.st_ino = ino;
@@ -322,7 +346,7 @@ void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set
 	else if (view.kind == HC_F_FILE)
 		err = set_file(fs, &view, attr, to_set);
 	else if (view.kind == HC_F_BODY)
-		err = set_body(fs, view.body, attr, to_set);
+		err = set_body(fs, view.body, attr, to_set, hc_req_tid(req));
 	else if (view.kind == HC_F_PAGE)
 		err = set_page(fs, &view, attr, to_set, hc_req_tid(req));
 	else if (view.kind == HC_F_VIRTUAL) /* O_TRUNC of a shell's redirection */
