@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a cache of any size keeps to: names are found without reading directories or files, however many pages there
- * are; the oldest goes first, also after a restart; a file that cannot be removed holds up nothing; counters only rise.
- * Method: a million rows put into the catalog behind the node's back; look-ups under a filter that kills the process at
- * the first system call on a file; a store that refuses to remove. */
+ * are; the oldest goes first, also after a restart; the index has its limit; a file that cannot be removed holds up
+ * nothing; counters only rise. Method: a million rows put into the catalog behind the node's back; look-ups under a
+ * filter that kills the process at the first system call on a file; a store that refuses to remove. */
 #include "node-rig.h"
 
 #include <linux/audit.h>
@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "index/rows.h"
+#include "node/internal.h"
 
 #define N_DIRS	  256u
 #define N_LOOKUPS 20000u
@@ -253,6 +254,30 @@ static void test_oldest_after_restart(void **state)
 	assert_true(rig_stats(rig).n_pages >= 6 * CHAIN - 1);
 }
 
+/* --- memory of the index --- */
+
+static void test_index_memory(void **state)
+{
+	struct rig *rig = *state;
+	uint64_t n_max = 100;
+
+	rig->config.index_bytes = n_max * HC_INDEX_PAGE_BYTES;
+	rig->config.disk_bytes = 1024 * HC_MIB;
+	rig_up(rig);
+	for (uint32_t chain = 0; chain < 60; chain++) {
+		assert_int_equal(rig_put(rig, chain, 0, CHAIN), CHAIN);
+		rig_quiet(rig);
+	}
+	assert_true(rig_stats(rig).published == 60 * CHAIN);
+	/* The disk gives way as if it were full, long before it is. */
+	assert_int_equal(hc_node_evict(rig->node, NULL, 0, true, rig_soon(RIG_WAIT_MS), &(struct hc_evict_result){0}), 0);
+	rig_wait(rig_stats(rig).n_pages <= n_max);
+	assert_true(rig_stats(rig).n_pages > n_max / 4);
+	assert_true(rig_stats(rig).evicted_disk > 0);
+	assert_int_equal(rig_get(rig, 59, CHAIN), CHAIN);
+	assert_int_equal(rig_exists(rig, 0, CHAIN, false), 0);
+}
+
 /* --- files that cannot be removed --- */
 
 static void test_unremovable(void **state)
@@ -362,6 +387,7 @@ static void test_counters_rise(void **state)
 static const struct CMUnitTest tests[] = {
 	rig_test(test_million_names),
 	rig_test(test_oldest_after_restart),
+	rig_test(test_index_memory),
 	rig_test(test_unremovable),
 	rig_test(test_counters_rise),
 };
