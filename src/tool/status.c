@@ -7,6 +7,7 @@
 #include <getopt.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 
 #include "util/io.h"
 #include "util/size.h"
@@ -82,8 +83,10 @@ static void hc_status_memory(const json_t *memory)
 	       used, size, hc_ratio(hc_get(memory, "used_bytes"), hc_get(memory, "size_bytes")),
 	       (unsigned long long)hc_get(memory, "pages"),
 	       (unsigned long long)hc_get(memory, "dirty_pages"), dirty);
+	/* While the pool is populated the two are of different moments. */
 	printf("         kind %s, %.0f %% on huge pages", hc_get_text(memory, "kind"),
-	       hc_ratio(hc_get(memory, "huge_bytes"), hc_get(memory, "populated_bytes")));
+	       fmin(100, hc_ratio(hc_get(memory, "huge_bytes"),
+				  hc_get(memory, "populated_bytes"))));
 	if (hc_get(memory, "populated_bytes") < hc_get(memory, "size_bytes"))
 		printf(", %s ready so far", populated);
 	if (hc_get(memory, "quarantined_slots"))
