@@ -47,6 +47,16 @@ replay --capacity-percent 50 "$tmp/t.jsonl" >"$tmp/out" || fail "50 percent: sta
 grep -q '^capacity  *2 pages of 4096 bytes (50.0 % of the unique blocks)' "$tmp/out" || fail "table: $(cat "$tmp/out")"
 grep -q '^block_hit_ratio  0.4444$' "$tmp/out" || fail "ratio of two pages: $(cat "$tmp/out")"
 
+# A bar on a terminal, and only there.
+replay "$tmp/t.jsonl" >"$tmp/out" 2>"$tmp/err" || fail "without a terminal: status $?"
+assert_eq "standard error without a terminal" "" "$(cat "$tmp/err")"
+if command -v script >/dev/null 2>&1; then
+	timeout 60 script -qec "'$hicachectl_bin' replay '$tmp/t.jsonl'" /dev/null >"$tmp/out" 2>&1 </dev/null ||
+		fail "on a terminal: $(cat "$tmp/out")"
+	grep -q '\[[#.]*\]  *[0-9]* %' "$tmp/out" || fail "no bar on a terminal: $(cat "$tmp/out")"
+	grep -q '^block_hit_ratio' "$tmp/out" || fail "the answer on a terminal: $(cat "$tmp/out")"
+fi
+
 # What is wrong is named.
 expect_error '--capacity-pages 0: a number of pages' "$hicachectl_bin" replay --capacity-pages 0 "$tmp/t.jsonl"
 assert_eq "status of wrong usage" 2 "$_rc"
