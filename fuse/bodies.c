@@ -421,7 +421,8 @@ bool hc_body_is_own(struct hc_body *body, const struct hc_opener *opener, bool t
 
 	pthread_mutex_lock(&bodies->lock);
 	own = body->state == HC_B_SHARED;
-	if (!own && opener->tid && !body->settling && (body->state == HC_B_PRIVATE || body->state == HC_B_TEMPORARY))
+	if (!own && opener->tid && !body->settling &&
+	    (body->state == HC_B_PRIVATE || body->state == HC_B_TEMPORARY))
 		own = body->pending_tid == opener->tid || body->maker.tid == opener->tid ||
 		      (!trunc && !body->n_writers && same_process(&body->maker, opener));
 	pthread_mutex_unlock(&bodies->lock);

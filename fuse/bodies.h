@@ -29,10 +29,10 @@
 #define HC_MARK_PLACES    16u
 /* How long a thread's open() may be on its way round. A writer's waits for the directory, which a
  * rename that syncs holds for long; a reader's waits for nobody. */
-#define HC_MARK_NS        (5 * HC_NS_PER_S)
-#define HC_MARK_READ_NS   HC_NS_PER_S
-#define HC_PARK_NS        (50 * HC_NS_PER_MS)
-#define HC_SETTLE_NS      (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
+#define HC_MARK_NS      (5 * HC_NS_PER_S)
+#define HC_MARK_READ_NS HC_NS_PER_S
+#define HC_PARK_NS      (50 * HC_NS_PER_MS)
+#define HC_SETTLE_NS    (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
 
 struct hc_fs;
 struct hc_bname;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files below MOUNT/.hicache: version, config, stats, status, control, spaces/NAME/.... What they say
- * is text for people and scripts; `control` takes commands, one a line, and its answer ends with
- * the line "ok" or "error TEXT". Any thread once node and fs are set. */
+/* The files below MOUNT/.hicache: version, config, stats, status, control, spaces/NAME/.... What
+ * they say is text for people and scripts; `control` takes commands, one a line, and its answer
+ * ends with the line "ok" or "error TEXT". Any thread once node and fs are set. */
 #ifndef HC_FUSE_CONTROL_H
 #define HC_FUSE_CONTROL_H
 

@@ -14,8 +14,7 @@ static struct hc_mark *place(struct hc_bodies *bodies, int tid, unsigned i)
 
 static bool is_over(const struct hc_mark *mark, uint64_t now_ns)
 {
-	return now_ns - mark->set_ns >=
-	       (mark->kind == HC_MARK_READ ? HC_MARK_READ_NS : HC_MARK_NS);
+	return now_ns - mark->set_ns >= (mark->kind == HC_MARK_READ ? HC_MARK_READ_NS : HC_MARK_NS);
 }
 
 static struct hc_mark *find_locked(struct hc_bodies *bodies, int tid, uint64_t now_ns)

@@ -268,8 +268,8 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	return what ? hc_node_set(fs->node, view->entry, view->sequence, &info, what) : 0;
 }
 
-/* touch opens for writing, writes nothing and sets the times of what it opened: a copy that is going
- * to be dropped. They are meant for the page. */
+/* touch opens for writing, writes nothing and sets the times of what it opened: a copy that is
+ * going to be dropped. They are meant for the page. */
 static void set_source(struct hc_fs *fs, struct hc_body *body, const struct stat *attr, int to_set,
 		       int tid)
 {

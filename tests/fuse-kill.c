@@ -3,14 +3,14 @@
  * Usage: fuse-kill make MOUNT STATE
  *        fuse-kill work MOUNT STATE SEED N_OPS DAEMON_PID
  *        fuse-kill check MOUNT STATE kept|lossy|dropped|moved
- * work: N_WRITERS and N_READERS processes; the writer that comes to operation N_OPS kills the daemon at a seeded step
- * of it, the others are wherever they are then. STATE is a file that both map: what each page and directory is known
- * to be, and what was being done to it when the daemon died. check compares, and takes what it finds as known.
- *	kept     the pool was kept and holds all: what was answered is there
- *	lossy    the pool was kept, but pages may have been evicted
- *	dropped  the pool is gone: only what was synced has to be there
- *	moved    the page files are gone: what is there has to be right
- * Bytes follow from page and version, versions only rise, so nothing old or foreign passes for right. */
+ * work: N_WRITERS and N_READERS processes; the writer that comes to operation N_OPS kills the
+ *daemon at a seeded step of it, the others are wherever they are then. STATE is a file that both
+ *map: what each page and directory is known to be, and what was being done to it when the daemon
+ *died. check compares, and takes what it finds as known. kept     the pool was kept and holds all:
+ *what was answered is there lossy    the pool was kept, but pages may have been evicted dropped the
+ *pool is gone: only what was synced has to be there moved    the page files are gone: what is there
+ *has to be right Bytes follow from page and version, versions only rise, so nothing old or foreign
+ *passes for right. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,14 +29,15 @@
 
 #define N_WRITERS  4u
 #define N_READERS  4u
-#define N_PAGES	   160u
-#define N_DIRS	   40u
+#define N_PAGES    160u
+#define N_DIRS     40u
 #define PATH_BYTES 512
 #define MAX_BYTES  (256u << 10)
 
 enum { IDLE, PUT, UNLINK, MKDIR, RMDIR };
 
-/* Of one page or directory; only its writer changes it. Directories have versions 0 (absent) and 1. */
+/* Of one page or directory; only its writer changes it. Directories have versions 0 (absent) and 1.
+ */
 struct known {
 	atomic_uint version; /* 0: absent */
 	atomic_uint synced;  /* this version or a later one must outlive the pool */
@@ -86,17 +87,19 @@ static void dir_path(char out[PATH_BYTES], unsigned dir)
 		snprintf(out, PATH_BYTES, "%s/space%u/d%u", mnt, dir % 4, dir);
 }
 
-/* The directory of a page is never removed: one of the four spaces, or a directory that check makes. */
+/* The directory of a page is never removed: one of the four spaces, or a directory that check
+ * makes. */
 static void page_path(char out[PATH_BYTES], unsigned page, const char *suffix)
 {
 	unsigned space = page / 4 % 4;
 	const char *below = page / 16 % 2 ? "/fixed_r0/0ab/cd_g0" : "";
 
-	snprintf(out, PATH_BYTES, "%s/space%u%s/%08x%056x_m.bin%s", mnt, space, below, page * 2654435761u, page + 1,
-		 suffix);
+	snprintf(out, PATH_BYTES, "%s/space%u%s/%08x%056x_m.bin%s", mnt, space, below,
+		 page * 2654435761u, page + 1, suffix);
 }
 
-/* Three sizes of slots, as engines have few sizes of pages; the bytes of each version are of a length of their own. */
+/* Three sizes of slots, as engines have few sizes of pages; the bytes of each version are of a
+ * length of their own. */
 static size_t size_of(unsigned page, unsigned version)
 {
 	static const size_t slots[] = {16384, 49152, 262144};
@@ -204,7 +207,8 @@ static bool write_file(const char *path, size_t n, bool sync, bool allocate, uns
 		failed("open of %s to write", path);
 	if (ok && allocate)
 		ok = !fallocate(fd, 0, 0, (off_t)n);
-	ok = ok && write_half(fd, 0, n / 2) && step(op, 1) && write_half(fd, n / 2, n) && step(op, 2);
+	ok = ok && write_half(fd, 0, n / 2) && step(op, 1) && write_half(fd, n / 2, n) &&
+	     step(op, 2);
 	if (ok && sync)
 		ok = !fsync(fd) && step(op, 3);
 	if (fd >= 0 && close(fd))
@@ -212,7 +216,8 @@ static bool write_file(const char *path, size_t n, bool sync, bool allocate, uns
 	return ok;
 }
 
-/* close() answers at FLUSH; a page made in place is there after RELEASE, which a look-up waits for a while. */
+/* close() answers at FLUSH; a page made in place is there after RELEASE, which a look-up waits for
+ * a while. */
 static bool await_page(const char *path, size_t n)
 {
 	struct stat st;
@@ -233,7 +238,8 @@ static bool sync_page(const char *path)
 	return ok;
 }
 
-/* kind 0: in place; 1: a temporary that tells its page; 2: one that does not, with its size told in half of the cases. */
+/* kind 0: in place; 1: a temporary that tells its page; 2: one that does not, with its size told in
+ * half of the cases. */
 static void put_page(unsigned page, unsigned kind, bool sync, unsigned op)
 {
 	struct known *k = &state->pages[page];
@@ -265,7 +271,8 @@ static void put_page(unsigned page, unsigned kind, bool sync, unsigned op)
 		}
 	}
 	if (!ok) {
-		failed("put of %s version %u, kind %u, %zu bytes: %s", final, version, kind, n, what);
+		failed("put of %s version %u, kind %u, %zu bytes: %s", final, version, kind, n,
+		       what);
 		return;
 	}
 	step(op, 4);
@@ -322,7 +329,8 @@ static void writer(unsigned who)
 	unsigned s = seed * 31u + who * 7919u, op;
 
 	while (!atomic_load(&state->dead)) {
-		unsigned dice = next_random(&s) % 100, page = next_random(&s) % (N_PAGES / N_WRITERS);
+		unsigned dice = next_random(&s) % 100,
+			 page = next_random(&s) % (N_PAGES / N_WRITERS);
 
 		op = atomic_fetch_add(&state->n_ops, 1);
 		page = page * N_WRITERS + who;
@@ -346,9 +354,11 @@ static void reader(unsigned who)
 		long version = read_page(page);
 
 		if (version > 0 && version < (long)before)
-			failed("page %u: read version %ld after %u was there", page, version, before);
+			failed("page %u: read version %ld after %u was there", page, version,
+			       before);
 		if (version > 0 && version > (long)atomic_load(&k->last))
-			failed("page %u: read version %ld, the last is %u", page, version, atomic_load(&k->last));
+			failed("page %u: read version %ld, the last is %u", page, version,
+			       atomic_load(&k->last));
 	}
 }
 
@@ -373,7 +383,8 @@ static int work(void)
 	}
 	for (unsigned i = 0; i < N_WRITERS + N_READERS; i++) {
 		if (waitpid(pids[i], &status, 0) != pids[i] || status) {
-			fprintf(stderr, "%s %u ended with status 0x%x\n", i < N_WRITERS ? "writer" : "reader", i, status);
+			fprintf(stderr, "%s %u ended with status 0x%x\n",
+				i < N_WRITERS ? "writer" : "reader", i, status);
 			rc = 1;
 		}
 	}
@@ -384,8 +395,10 @@ static int work(void)
 
 static bool allowed(const struct known *k, long version, const char *mode)
 {
-	unsigned known = atomic_load(&k->version), synced = atomic_load(&k->synced), doing = atomic_load(&k->doing);
-	bool must = known && strcmp(mode, "moved") && (!strcmp(mode, "kept") || (synced && synced == known));
+	unsigned known = atomic_load(&k->version), synced = atomic_load(&k->synced),
+		 doing = atomic_load(&k->doing);
+	bool must = known && strcmp(mode, "moved") &&
+		    (!strcmp(mode, "kept") || (synced && synced == known));
 
 	if (version == known && (version || doing != PUT))
 		return true;
@@ -393,8 +406,8 @@ static bool allowed(const struct known *k, long version, const char *mode)
 		return true;
 	if (!version)
 		return doing == UNLINK || !must || (doing == PUT && !strcmp(mode, "dropped"));
-	/* Replaced, and not synced since: with the pool the newer one is gone, and the older one may be gone or be
-	 * what is left. */
+	/* Replaced, and not synced since: with the pool the newer one is gone, and the older one
+	 * may be gone or be what is left. */
 	return !strcmp(mode, "dropped") && known && version < (long)known;
 }
 
@@ -408,9 +421,10 @@ static void check_page(unsigned page, const char *mode)
 	if (version < 0)
 		return;
 	if (!allowed(k, version, mode))
-		failed("page %u: version %ld is there; known %u, synced %u, being done %u to %u (%s)", page, version,
-		       atomic_load(&k->version), atomic_load(&k->synced), atomic_load(&k->doing),
-		       atomic_load(&k->next), mode);
+		failed("page %u: version %ld is there; known %u, synced %u, being done %u to %u "
+		       "(%s)",
+		       page, version, atomic_load(&k->version), atomic_load(&k->synced),
+		       atomic_load(&k->doing), atomic_load(&k->next), mode);
 	page_path(path, page, "");
 	if (!version != !!stat(path, &st))
 		failed("%s: stat and open differ", path);
@@ -452,7 +466,8 @@ static unsigned walk(const char *dir)
 		return 0;
 	}
 	while ((e = readdir(d))) {
-		if (e->d_name[0] == '.' && (!e->d_name[1] || !strcmp(e->d_name, "..") || !strcmp(e->d_name, ".hicache")))
+		if (e->d_name[0] == '.' &&
+		    (!e->d_name[1] || !strcmp(e->d_name, "..") || !strcmp(e->d_name, ".hicache")))
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
 		if (strstr(e->d_name, ".tmp"))
@@ -482,14 +497,16 @@ static int check(const char *mode)
 		failed("%u pages can be read, %u are listed", n, n_listed);
 	for (unsigned i = 0; i < N_DIRS; i++)
 		check_dir(i);
-	printf("%u pages; %u reads and %u syncs so far\n", n, atomic_load(&state->n_reads), atomic_load(&state->n_syncs));
+	printf("%u pages; %u reads and %u syncs so far\n", n, atomic_load(&state->n_reads),
+	       atomic_load(&state->n_syncs));
 	return atomic_load(&state->n_failed) != 0;
 }
 
 /* The spaces and the directories that stay. */
 static int make(void)
 {
-	static const char *const below[] = {"", "/fixed_r0", "/fixed_r0/0ab", "/fixed_r0/0ab/cd_g0"};
+	static const char *const below[] = {"", "/fixed_r0", "/fixed_r0/0ab",
+					    "/fixed_r0/0ab/cd_g0"};
 	char path[PATH_BYTES];
 
 	for (unsigned i = 0; i < 4; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node on temporary directories with small pages, for the tests of src/node/. Bytes of a page are derived from its
- * hash, so that whoever reads one finds any wrong byte. The rig's functions may be called from any thread, except those
- * that open and close. */
+/* A node on temporary directories with small pages, for the tests of src/node/. Bytes of a page are
+ * derived from its hash, so that whoever reads one finds any wrong byte. The rig's functions may be
+ * called from any thread, except those that open and close. */
 #ifndef HC_TEST_NODE_RIG_H
 #define HC_TEST_NODE_RIG_H
 
@@ -73,7 +73,8 @@ static inline void rig_fill(void *data, size_t n, const struct hc_hash *hash, ui
 		p[i] = seed + i * 0x9e3779b97f4a7c15u;
 }
 
-static inline bool rig_right(const void *data, size_t n, const struct hc_hash *hash, uint32_t series)
+static inline bool rig_right(const void *data, size_t n, const struct hc_hash *hash,
+			     uint32_t series)
 {
 	uint64_t seed = rig_seed_of(hash, series);
 	const uint64_t *p = data;
@@ -102,7 +103,8 @@ static inline int rig_setup(void **state)
 {
 	struct rig *rig = hc_zalloc(sizeof(*rig));
 
-	snprintf(rig->root, sizeof(rig->root), "%s/hctest-node-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
+	snprintf(rig->root, sizeof(rig->root), "%s/hctest-node-XXXXXX",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
 	assert_non_null(mkdtemp(rig->root));
 	snprintf(rig->dir, sizeof(rig->dir), "%s/cache", rig->root);
 	assert_int_equal(mkdir(rig->dir, 0700), 0);
@@ -153,7 +155,9 @@ static inline void rig_up(struct rig *rig)
 	assert_int_equal(hc_space_find(registry, "m", &space), 0);
 	rig->space = space.id;
 	for (size_t i = 0; i < RIG_SERIES_MAX; i++)
-		assert_int_equal(hc_series_open(registry, space.id, patterns[i], NULL, true, &rig->series[i]), 0);
+		assert_int_equal(hc_series_open(registry, space.id, patterns[i], NULL, true,
+						&rig->series[i]),
+				 0);
 }
 
 static inline void rig_down(struct rig *rig)
@@ -184,7 +188,8 @@ static inline struct hc_node_stats rig_stats(struct rig *rig)
 }
 
 /* Publishes one page; 0 or why not. */
-static inline int rig_put_one(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth, uint64_t deadline_ns)
+static inline int rig_put_one(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth,
+			      uint64_t deadline_ns)
 {
 	struct hc_reserve how = {
 		.space = rig->space,
@@ -220,7 +225,8 @@ static inline int rig_put(struct rig *rig, uint32_t chain, uint32_t from, uint32
 	return n;
 }
 
-/* Acquires the chain's first n pages and checks their bytes; how many leading ones were to be had. */
+/* Acquires the chain's first n pages and checks their bytes; how many leading ones were to be had.
+ */
 static inline size_t rig_get(struct rig *rig, uint32_t chain, uint32_t n)
 {
 	struct hc_acquire how = {.series = rig->series[0], .deadline_ns = rig_soon(RIG_WAIT_MS)};
@@ -240,7 +246,8 @@ static inline size_t rig_get(struct rig *rig, uint32_t chain, uint32_t n)
 	return got;
 }
 
-static inline bool rig_info(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth, struct hc_page_info *info_p)
+static inline bool rig_info(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth,
+			    struct hc_page_info *info_p)
 {
 	struct hc_key key = {series, rig_hash(chain, depth)};
 
@@ -285,7 +292,8 @@ static inline void rig_drop_memory(struct rig *rig)
 {
 	struct hc_evict_result result;
 
-	assert_int_equal(hc_node_evict(rig->node, NULL, 0, true, rig_soon(RIG_WAIT_MS), &result), 0);
+	assert_int_equal(hc_node_evict(rig->node, NULL, 0, true, rig_soon(RIG_WAIT_MS), &result),
+			 0);
 	assert_int_equal(result.n_kept, 0);
 	assert_int_equal(rig_stats(rig).n_pages_memory, 0);
 }
@@ -300,7 +308,8 @@ static inline void rig_quiet(struct rig *rig)
 	assert_int_equal(rig_stats(rig).n_dirty, 0);
 }
 
-static inline void rig_fault(struct rig *rig, enum hc_store_op op, enum hc_fault_kind kind, int error)
+static inline void rig_fault(struct rig *rig, enum hc_store_op op, enum hc_fault_kind kind,
+			     int error)
 {
 	struct hc_fault_rule rule = {.op = op, .kind = kind, .error = error, .rate_ppm = 1000000};
 
@@ -308,13 +317,13 @@ static inline void rig_fault(struct rig *rig, enum hc_store_op op, enum hc_fault
 }
 
 /* Waits for a condition that background work brings about. */
-#define rig_wait(condition)                                                                 \
-	do {                                                                                \
-		uint64_t rig_deadline_ns = rig_soon(RIG_WAIT_MS);                           \
-                                                                                            \
-		while (!(condition) && hc_clock_now_ns() < rig_deadline_ns)                 \
-			sched_yield();                                                      \
-		assert_true(condition);                                                     \
+#define rig_wait(condition)                                                 \
+	do {                                                                \
+		uint64_t rig_deadline_ns = rig_soon(RIG_WAIT_MS);           \
+                                                                            \
+		while (!(condition) && hc_clock_now_ns() < rig_deadline_ns) \
+			sched_yield();                                      \
+		assert_true(condition);                                     \
 	} while (0)
 
 /* How many page files a data directory has. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The catalog. Goal: what was promised survives kill -9, a damaged or vanished file is noticed and replaced, a full disk
- * is an error and not an end. Method: real files in a
- * temporary directory, forked children that die at crash points, files damaged behind the catalog's back. */
+/* The catalog. Goal: what was promised survives kill -9, a damaged or vanished file is noticed and
+ * replaced, a full disk is an error and not an end. Method: real files in a temporary directory,
+ * forked children that die at crash points, files damaged behind the catalog's back. */
 #include "hctest.h"
 
 #include <dirent.h>
@@ -19,7 +19,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-
 #include "index/catalog.h"
 #include "index/rows.h"
 #include "util/clock.h"
@@ -28,7 +27,7 @@
 #include "util/rng.h"
 #include "util/size.h"
 
-#define WAIT_NS (20 * HC_NS_PER_S)
+#define WAIT_NS  (20 * HC_NS_PER_S)
 #define ROWS_MAX 4096
 
 struct fixture {
@@ -157,11 +156,13 @@ static struct hc_catalog *reopen(struct fixture *f)
 	return c;
 }
 
-/* Random puts and deletes in all tables, against a model, over several openings; values up to the largest. */
+/* Random puts and deletes in all tables, against a model, over several openings; values up to the
+ * largest. */
 static void test_round_trip(void **state)
 {
 	struct fixture *f = *state;
-	struct rows *model = hc_zalloc(HC_TABLE_N * sizeof(*model)), *found = hc_zalloc(sizeof(*found));
+	struct rows *model = hc_zalloc(HC_TABLE_N * sizeof(*model)),
+		    *found = hc_zalloc(sizeof(*found));
 	struct hc_catalog *c = create(f);
 	uint8_t value[HC_ROW_BYTES_MAX] = {0};
 	struct hc_rng rng;
@@ -172,16 +173,19 @@ static void test_round_trip(void **state)
 			int t = (int)hc_rng_below(&rng, HC_TABLE_N);
 			uint64_t key = 16 + hc_rng_below(&rng, 600), v = hc_rng_next(&rng);
 			bool now = !hc_rng_below(&rng, 5);
-			size_t n = 8 + (hc_rng_below(&rng, 50) ? hc_rng_below(&rng, 150) : ROWS_MAX - 8);
+			size_t n = 8 + (hc_rng_below(&rng, 50) ? hc_rng_below(&rng, 150)
+							       : ROWS_MAX - 8);
 
 			memcpy(value, &v, 8);
 			model[t].there[key] = hc_rng_below(&rng, 3) > 0;
 			model[t].value[key] = v;
 			if (model[t].there[key])
-				assert_int_equal(hc_catalog_put(c, (enum hc_table)t, key, value, n, now,
-								NULL), 0);
+				assert_int_equal(hc_catalog_put(c, (enum hc_table)t, key, value, n,
+								now, NULL),
+						 0);
 			else
-				assert_int_equal(hc_catalog_del(c, (enum hc_table)t, key, now, NULL), 0);
+				assert_int_equal(
+					hc_catalog_del(c, (enum hc_table)t, key, now, NULL), 0);
 		}
 		if (round % 2)
 			assert_int_equal(hc_catalog_sync(c, 0, deadline()), 0);
@@ -220,7 +224,8 @@ static void test_map_grows(void **state)
 	for (uint64_t k = 0; k < 3 * (uint64_t)ROWS_MAX; k++) {
 		uint8_t value[HC_ROW_BYTES_MAX] = {1};
 
-		assert_int_equal(hc_catalog_put(c, HC_TABLE_FILES, k, value, sizeof(value), false, NULL), 0);
+		assert_int_equal(
+			hc_catalog_put(c, HC_TABLE_FILES, k, value, sizeof(value), false, NULL), 0);
 	}
 	assert_int_equal(hc_catalog_sync(c, 0, deadline()), 0);
 	assert_false(hc_catalog_is_lost(c));
@@ -274,7 +279,8 @@ static void test_commit_times(void **state)
 	hc_catalog_close(c);
 }
 
-/* Refusals: absent, in use, another cache's, empty, garbage, short, newer. Only create replaces, and never a newer one. */
+/* Refusals: absent, in use, another cache's, empty, garbage, short, newer. Only create replaces,
+ * and never a newer one. */
 static void write_file(const struct fixture *f, const char *name, const void *data, size_t n)
 {
 	char path[PATH_MAX];
@@ -373,8 +379,9 @@ static void test_newer(void **state)
 	hc_log_set_sink(NULL, NULL);
 }
 
-/* A child works until it is killed at a crash point. It tells on a pipe what it was promised: 'S' + key: synced, 'J' +
- * key: journaled, 'D' + key: deleted, journaled. After the next open each promise holds. */
+/* A child works until it is killed at a crash point. It tells on a pipe what it was promised: 'S' +
+ * key: synced, 'J' + key: journaled, 'D' + key: deleted, journaled. After the next open each
+ * promise holds. */
 struct promise {
 	char kind;
 	uint64_t key;
@@ -418,7 +425,8 @@ static void child_work(struct fixture *f, int out, uint64_t seed)
 	_exit(0);
 }
 
-static bool run_and_kill(struct fixture *f, const char *point, uint64_t seed, uint8_t promised[ROWS_MAX])
+static bool run_and_kill(struct fixture *f, const char *point, uint64_t seed,
+			 uint8_t promised[ROWS_MAX])
 {
 	struct promise p;
 	int fds[2], status;
@@ -452,9 +460,9 @@ static bool run_and_kill(struct fixture *f, const char *point, uint64_t seed, ui
 static void test_kill(void **state)
 {
 	static const char *const points[] = {
-		"catalog-commit-before:1",  "catalog-commit-before:7", "catalog-commit-before:23",
-		"catalog-commit-after:1",   "catalog-commit-after:12", "catalog-commit-after:31",
-		"catalog-journal:1",	    "catalog-journal:150",     "catalog-journal:2500",
+		"catalog-commit-before:1", "catalog-commit-before:7", "catalog-commit-before:23",
+		"catalog-commit-after:1",  "catalog-commit-after:12", "catalog-commit-after:31",
+		"catalog-journal:1",       "catalog-journal:150",     "catalog-journal:2500",
 		"catalog-journal:5000",
 	};
 	struct fixture *f = *state;
@@ -486,8 +494,8 @@ static void test_kill(void **state)
 	free(promised);
 }
 
-/* A record torn at every length, a flipped byte in it, and what an earlier turn left behind it: only whole records of
- * tickets that are not committed count. */
+/* A record torn at every length, a flipped byte in it, and what an earlier turn left behind it:
+ * only whole records of tickets that are not committed count. */
 static void test_journal_damage(void **state)
 {
 	struct fixture *f = *state;
@@ -553,7 +561,8 @@ static void test_journal_damage(void **state)
 	free(found);
 }
 
-/* The file loses its bytes, or its name, under the running catalog: lost is told once, puts go on, renew works. */
+/* The file loses its bytes, or its name, under the running catalog: lost is told once, puts go on,
+ * renew works. */
 static void check_loss(struct fixture *f, struct hc_catalog *c, struct rows *found)
 {
 	uint64_t give_up_ns = deadline(), ticket = 0;
@@ -643,7 +652,8 @@ static int each_any(void *arg, uint64_t key, const void *value, size_t n_bytes)
 	return 0;
 }
 
-/* Truncated between two starts, to any length: an error at open or at load, then a fresh one; never a crash. */
+/* Truncated between two starts, to any length: an error at open or at load, then a fresh one; never
+ * a crash. */
 static void test_truncated_at_open(void **state)
 {
 	struct fixture *f = *state;
@@ -682,8 +692,8 @@ static void test_truncated_at_open(void **state)
 	free(text);
 }
 
-/* One bit of a page's head in the file: LMDB would take a wild `upper` for granted when it writes there. Either the damage
- * is seen at load, or the page was free and changes go through. */
+/* One bit of a page's head in the file: LMDB would take a wild `upper` for granted when it writes
+ * there. Either the damage is seen at load, or the page was free and changes go through. */
 static void test_damaged_heads(void **state)
 {
 	struct fixture *f = *state;
@@ -721,8 +731,8 @@ static void test_damaged_heads(void **state)
 	free(text);
 }
 
-/* A SIGBUS that is not the catalog's reaches the handler that was there before, or ends the process; sent or by an
- * access; also where that handler came after the first catalog. */
+/* A SIGBUS that is not the catalog's reaches the handler that was there before, or ends the
+ * process; sent or by an access; also where that handler came after the first catalog. */
 static void on_sigbus(int number)
 {
 	(void)number;
@@ -828,7 +838,8 @@ static void *writer_main(void *arg)
 	for (uint64_t i = 0; i < 2000; i++) {
 		uint64_t key = w->first + i % 100, value = i, ticket;
 
-		w->n_errors += hc_catalog_put(w->c, HC_TABLE_PAGES, key, &value, 8, i % 3 == 0, &ticket) != 0;
+		w->n_errors += hc_catalog_put(w->c, HC_TABLE_PAGES, key, &value, 8, i % 3 == 0,
+					      &ticket) != 0;
 		if (i % 500 == 0)
 			w->n_errors += hc_catalog_sync(w->c, ticket, deadline()) != 0;
 		if (i >= 1990)
@@ -879,7 +890,8 @@ static void test_recency(void **state)
 
 	hc_rng_seed(&rng, 11);
 	for (size_t i = 0; i < HC_ARRAY_SIZE(rows); i++)
-		rows[i] = (struct hc_recency){hc_rng_next(&rng), (uint32_t)hc_rng_next(&rng), (uint32_t)i};
+		rows[i] = (struct hc_recency){hc_rng_next(&rng), (uint32_t)hc_rng_next(&rng),
+					      (uint32_t)i};
 	assert_int_equal(hc_catalog_recency_load(c, &back, &n), 0);
 	assert_int_equal(n, 0);
 	free(back);
@@ -912,13 +924,20 @@ static void test_recency(void **state)
 #define WITH_DIR(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-	WITH_DIR(test_round_trip),	  WITH_DIR(test_map_grows),
-	WITH_DIR(test_commit_times),	  WITH_DIR(test_refusals),
-	WITH_DIR(test_newer),		  WITH_DIR(test_kill),
-	WITH_DIR(test_journal_damage),	  WITH_DIR(test_truncated),
-	WITH_DIR(test_removed),		  WITH_DIR(test_truncated_at_open),
-	WITH_DIR(test_sigbus_of_others),  WITH_DIR(test_disk_full),
-	WITH_DIR(test_threads),		  WITH_DIR(test_recency),
+	WITH_DIR(test_round_trip),
+	WITH_DIR(test_map_grows),
+	WITH_DIR(test_commit_times),
+	WITH_DIR(test_refusals),
+	WITH_DIR(test_newer),
+	WITH_DIR(test_kill),
+	WITH_DIR(test_journal_damage),
+	WITH_DIR(test_truncated),
+	WITH_DIR(test_removed),
+	WITH_DIR(test_truncated_at_open),
+	WITH_DIR(test_sigbus_of_others),
+	WITH_DIR(test_disk_full),
+	WITH_DIR(test_threads),
+	WITH_DIR(test_recency),
 	WITH_DIR(test_damaged_heads),
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index. Goal: it holds exactly what was put in, finds it, lists it, counts and touches it, whoever chose the keys
- * and however many threads there are. Method: random operations against a plain model; the same from several threads,
- * for the thread sanitizer and for invariants at the end. */
+/* The index. Goal: it holds exactly what was put in, finds it, lists it, counts and touches it,
+ * whoever chose the keys and however many threads there are. Method: random operations against a
+ * plain model; the same from several threads, for the thread sanitizer and for invariants at the
+ * end. */
 #include "hctest.h"
 
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 
 #define N_HASHES 300
 #define N_SERIES 3
-#define N_DIRS	 5
+#define N_DIRS   5
 
 static struct hc_hash hash_of(uint64_t i)
 {
@@ -208,7 +209,8 @@ static void check_all(struct model *m)
 					 hc_index_shard(m->index, &m->hashes[h]));
 			assert_ptr_equal(hc_entry_shard(m->index, entry),
 					 hc_index_shard(m->index, &m->hashes[h]));
-			assert_true(hc_shard_number(hc_entry_shard(m->index, entry)) < HC_INDEX_SHARDS);
+			assert_true(hc_shard_number(hc_entry_shard(m->index, entry)) <
+				    HC_INDEX_SHARDS);
 		}
 	}
 	for (uint32_t dir = 1; dir <= N_DIRS; dir++)
@@ -367,8 +369,8 @@ static void test_reserve(void **state)
 	hc_index_destroy(other);
 }
 
-/* Keys that a user would choose to hurt: equal but for a few bytes at any place, counters, one hash in many series. No
- * key is far from its place. */
+/* Keys that a user would choose to hurt: equal but for a few bytes at any place, counters, one hash
+ * in many series. No key is far from its place. */
 static void test_hostile_keys(void **state)
 {
 	enum { N = 30000 };
@@ -382,7 +384,8 @@ static void test_hostile_keys(void **state)
 			uint64_t spread = (uint64_t)i << 32 | i;
 
 			if (kind < 7)
-				memcpy(hash.bytes + 4 * kind, kind % 2 ? &spread : &(uint64_t){i}, 8);
+				memcpy(hash.bytes + 4 * kind, kind % 2 ? &spread : &(uint64_t){i},
+				       8);
 			else if (kind == 7)
 				memset(hash.bytes, 0xff, sizeof(hash.bytes) - 4);
 			if (kind == 7)
@@ -394,7 +397,8 @@ static void test_hostile_keys(void **state)
 	}
 }
 
-/* exists_prefix against plain look-ups: sets of series, absent at a random place, expired ones, touching. */
+/* exists_prefix against plain look-ups: sets of series, absent at a random place, expired ones,
+ * touching. */
 struct page {
 	uint64_t mtime_ns[N_SERIES]; /* 0: absent */
 	uint32_t stamp[N_SERIES];
@@ -430,8 +434,8 @@ static void page_touch(struct page *page, const uint32_t *series, size_t n_serie
 	}
 }
 
-static void check_pages(struct hc_index *index, const struct page *pages, const struct hc_hash *hashes,
-			size_t n)
+static void check_pages(struct hc_index *index, const struct page *pages,
+			const struct hc_hash *hashes, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		for (uint32_t s = 0; s < N_SERIES; s++) {
@@ -473,7 +477,8 @@ static void test_exists_prefix(void **state)
 		}
 	}
 	for (int round = 0; round < 3000; round++) {
-		size_t first = hc_rng_below(&rng, N), n = hc_rng_below(&rng, N - first + 1), want = 0;
+		size_t first = hc_rng_below(&rng, N), n = hc_rng_below(&rng, N - first + 1),
+		       want = 0;
 		size_t n_series = hc_rng_below(&rng, N_SERIES + 1);
 		uint32_t series[N_SERIES] = {0, 1, 2}, swap, stamp = 0;
 		uint64_t expire[N_SERIES];
@@ -487,13 +492,14 @@ static void test_exists_prefix(void **state)
 		/* Sometimes an older stamp than the pages have. */
 		if (hc_rng_below(&rng, 2))
 			stamp = hc_index_stamp(index) - (uint32_t)hc_rng_below(&rng, 2);
-		while (want < n && page_exists(&pages[first + want], series, expires ? expire : NULL, n_series)) {
+		while (want < n && page_exists(&pages[first + want], series,
+					       expires ? expire : NULL, n_series)) {
 			if (stamp)
 				page_touch(&pages[first + want], series, n_series, stamp, want);
 			want++;
 		}
-		assert_int_equal(hc_index_exists_prefix(index, series, expires ? expire : NULL, n_series,
-							hashes + first, n, stamp),
+		assert_int_equal(hc_index_exists_prefix(index, series, expires ? expire : NULL,
+							n_series, hashes + first, n, stamp),
 				 want);
 		if (round % 100 == 0)
 			check_pages(index, pages, hashes, N);
@@ -537,7 +543,8 @@ static void test_stamps(void **state)
 	hc_index_destroy(index);
 }
 
-/* A background walk in small steps meets every entry that is there all the time, once, while others come and go. */
+/* A background walk in small steps meets every entry that is there all the time, once, while others
+ * come and go. */
 static int step_seen(void *arg, struct hc_entry *entry)
 {
 	uint8_t *seen = arg;
@@ -604,7 +611,8 @@ static int worker_each(void *arg, struct hc_entry *entry)
 
 static void worker_change(struct worker *w, struct hc_rng *rng)
 {
-	struct hc_key key = {(uint32_t)hc_rng_below(rng, N_SERIES), w->hashes[hc_rng_below(rng, N_HASHES)]};
+	struct hc_key key = {(uint32_t)hc_rng_below(rng, N_SERIES),
+			     w->hashes[hc_rng_below(rng, N_HASHES)]};
 	struct hc_shard *shard = hc_index_shard(w->index, &key.hash);
 	struct hc_entry *entry;
 
@@ -635,7 +643,8 @@ static void worker_read(struct worker *w, struct hc_rng *rng)
 
 	switch (hc_rng_below(rng, 40)) {
 	case 0:
-		if (hc_index_dir_snapshot(w->index, 1 + (uint32_t)hc_rng_below(rng, N_DIRS), &items, &n)) {
+		if (hc_index_dir_snapshot(w->index, 1 + (uint32_t)hc_rng_below(rng, N_DIRS), &items,
+					  &n)) {
 			w->n_errors++;
 			return;
 		}
@@ -658,8 +667,9 @@ static void worker_read(struct worker *w, struct hc_rng *rng)
 		break;
 	default:
 		n = hc_rng_below(rng, n + 1);
-		w->n_errors += hc_index_exists_prefix(w->index, series, NULL, 1 + hc_rng_below(rng, N_SERIES),
-						      w->hashes + first, n, hc_index_stamp(w->index)) > n;
+		w->n_errors += hc_index_exists_prefix(
+				       w->index, series, NULL, 1 + hc_rng_below(rng, N_SERIES),
+				       w->hashes + first, n, hc_index_stamp(w->index)) > n;
 	}
 }
 
@@ -707,10 +717,10 @@ static void test_threads(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_model),	    cmocka_unit_test(test_many_dirs),
-	cmocka_unit_test(test_growth),	    cmocka_unit_test(test_hostile_keys),
+	cmocka_unit_test(test_model),         cmocka_unit_test(test_many_dirs),
+	cmocka_unit_test(test_growth),        cmocka_unit_test(test_hostile_keys),
 	cmocka_unit_test(test_exists_prefix), cmocka_unit_test(test_stamps),
-	cmocka_unit_test(test_step),	    cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_step),          cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_reserve),
 };
 

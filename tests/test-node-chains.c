@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains: what goes to disk and what is evicted first. Pages on disk never lack a known parent there, all series of a
- * chain share a verdict, and the end of a prompt goes before its beginning. */
+/* Chains: what goes to disk and what is evicted first. Pages on disk never lack a known parent
+ * there, all series of a chain share a verdict, and the end of a prompt goes before its beginning.
+ */
 #include "node-rig.h"
 
 #include <pthread.h>
@@ -45,7 +46,8 @@ static void test_dirty_limit_by_chain(void **state)
 	assert_int_equal(s.n_pages_disk, first + second);
 }
 
-/* The second rank's pages come when there is room, or when there is none: they share the first's verdict. */
+/* The second rank's pages come when there is room, or when there is none: they share the first's
+ * verdict. */
 static void test_series_share_a_verdict(void **state)
 {
 	struct rig *rig = *state;
@@ -88,7 +90,8 @@ static void *publish_rank(void *arg)
 	return NULL;
 }
 
-/* Two ranks publish the same chains at the same moment, around the dirty limit: still one verdict a chain. */
+/* Two ranks publish the same chains at the same moment, around the dirty limit: still one verdict a
+ * chain. */
 static void test_ranks_at_once(void **state)
 {
 	struct rig *rig = *state;
@@ -215,7 +218,8 @@ static void test_mode_off(void **state)
 	assert_int_equal(rig_stats(rig).n_pages_disk, 10);
 }
 
-/* A page without its parent is of no use: it goes before anything older. When the parent comes back it is ordinary. */
+/* A page without its parent is of no use: it goes before anything older. When the parent comes back
+ * it is ordinary. */
 static void test_orphans_first(void **state)
 {
 	struct rig *rig = *state;
@@ -237,7 +241,8 @@ static void test_orphans_first(void **state)
 	assert_false(info.flags & HC_ENTRY_ORPHAN);
 	assert_int_equal(hc_node_remove(rig->node, rig->series[0], &root, 1), 1);
 	hc_node_maintain(rig->node, 0);
-	/* 79 are there, and room for 128. All that is behind the lost page goes from its end, before older pages. */
+	/* 79 are there, and room for 128. All that is behind the lost page goes from its end,
+	 * before older pages. */
 	assert_int_equal(rig_put(rig, 3, 0, 49), 49);
 	assert_int_equal(rig_stats(rig).evicted_memory, 0);
 	assert_int_equal(rig_put(rig, 3, 49, 59), 10);
@@ -248,7 +253,8 @@ static void test_orphans_first(void **state)
 		assert_int_equal(rig_there(rig, 2, i), i < 30);
 }
 
-/* An engine that only opens files, root first, one by one: the prompt's end goes before its beginning. */
+/* An engine that only opens files, root first, one by one: the prompt's end goes before its
+ * beginning. */
 static void test_walk_of_opens(void **state)
 {
 	struct rig *rig = *state;
@@ -258,7 +264,8 @@ static void test_walk_of_opens(void **state)
 	rig->config.no_evictor = true;
 	rig_up(rig);
 	for (uint32_t i = 0; i < 100; i++) {
-		struct hc_reserve how = {.space = rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
+		struct hc_reserve how = {
+			.space = rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
 		struct hc_publish item = {
 			.key = {rig->series[0], rig_hash(1, i)},
 			.unnamed = true,
@@ -312,15 +319,18 @@ static void *take_quota(void *arg)
 	struct quota_taker *t = arg;
 
 	for (uint32_t i = 0; i < 60; i++) {
-		struct hc_reserve how = {.space = t->rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
+		struct hc_reserve how = {
+			.space = t->rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
 		struct hc_ref refs[4];
 		size_t got = 0;
 
 		if (i % 3)
-			rig_put_one(t->rig, t->rig->series[0], t->chain + i / 8, i % 8, rig_soon(20));
+			rig_put_one(t->rig, t->rig->series[0], t->chain + i / 8, i % 8,
+				    rig_soon(20));
 		else if (!hc_node_reserve(t->rig->node, &how, 4, refs, &got))
 			hc_node_abort(t->rig->node, refs, got);
-		t->most = hc_max_u64(t->most, hc_space_used(hc_node_registry(t->rig->node), t->rig->space));
+		t->most = hc_max_u64(t->most,
+				     hc_space_used(hc_node_registry(t->rig->node), t->rig->space));
 	}
 	return NULL;
 }
@@ -333,7 +343,9 @@ static void test_quota_of_many(void **state)
 	pthread_t threads[4];
 
 	rig_up(rig);
-	assert_int_equal(hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_QUOTA), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_QUOTA),
+		0);
 	for (uint32_t i = 0; i < 4; i++) {
 		takers[i] = (struct quota_taker){.rig = rig, .chain = i * 1000};
 		assert_int_equal(pthread_create(&threads[i], NULL, take_quota, &takers[i]), 0);
@@ -360,7 +372,9 @@ static void test_batch_above_quota(void **state)
 	rig->config.disk_off = true;
 	rig_up(rig);
 	how.space = rig->space;
-	assert_int_equal(hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_QUOTA), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_QUOTA),
+		0);
 	assert_int_equal(rig_put(rig, 1, 0, 8), 8);
 	assert_int_equal(hc_node_reserve(rig->node, &how, 64, refs, &got), 0);
 	assert_in_range(got, 4, 8);
@@ -381,7 +395,9 @@ static void test_max_age_keeps_pins(void **state)
 	rig->config.no_evictor = true;
 	rig_up(rig);
 	key = (struct hc_key){rig->series[0], rig_hash(1, 0)};
-	assert_int_equal(hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_MAX_AGE), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_MAX_AGE),
+		0);
 	hc_clock_fake_set_ns(mono_ns, wall_ns);
 	assert_int_equal(rig_put(rig, 1, 0, 1), 1);
 	assert_int_equal(rig_put(rig, 2, 0, 1), 1);
@@ -478,10 +494,14 @@ static void test_priority(void **state)
 	rig->config.disk_off = true;
 	rig->config.no_evictor = true;
 	rig_up(rig);
-	assert_int_equal(hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_PRIORITY), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_PRIORITY),
+		0);
 	assert_int_equal(rig_put(rig, 1, 0, 40), 40);
 	info.priority = 0;
-	assert_int_equal(hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_PRIORITY), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(rig->node), rig->space, &info, HC_SPACE_SET_PRIORITY),
+		0);
 	for (uint32_t chain = 2; chain < 10; chain++)
 		assert_int_equal(rig_put(rig, chain, 0, 20), 20);
 	/* The oldest of all, but of a higher priority. */
@@ -489,8 +509,8 @@ static void test_priority(void **state)
 	assert_int_equal(rig_exists(rig, 2, 20, false), 0);
 }
 
-/* A page whose disk copy was evicted while memory has it is backed up again on demand: the unlink of its old file must
- * not take the new one, nor the row. */
+/* A page whose disk copy was evicted while memory has it is backed up again on demand: the unlink
+ * of its old file must not take the new one, nor the row. */
 static void test_backup_after_disk_eviction(void **state)
 {
 	struct rig *rig = *state;

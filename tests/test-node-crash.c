@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kill -9 inside publish, write-behind, catalog commit, eviction and re-cut. Goal: after the next start every visible page
- * is whole and right, nothing removed comes back, nothing synced is lost, slots in memory are adopted.
- * Method: this program starts itself as the victim, which notes each finished operation in a file (written before the
- * next one begins) and dies at a named point; the parent opens what is left and compares. */
+/* kill -9 inside publish, write-behind, catalog commit, eviction and re-cut. Goal: after the next
+ * start every visible page is whole and right, nothing removed comes back, nothing synced is lost,
+ * slots in memory are adopted. Method: this program starts itself as the victim, which notes each
+ * finished operation in a file (written before the next one begins) and dies at a named point; the
+ * parent opens what is left and compares. */
 #include "hctest.h"
 
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 
 #define SMALL_BYTES ((size_t)16384)
 #define BIG_BYTES   ((size_t)65536)
-#define N_PAGES	    400u
+#define N_PAGES     400u
 
 /* A note of a finished operation. */
 struct note {
@@ -62,7 +63,8 @@ static bool page_right(const void *data, uint32_t page)
 	return true;
 }
 
-static int node_open(const char *dir, struct hc_node **node_p, uint32_t *series_p, uint32_t *space_p)
+static int node_open(const char *dir, struct hc_node **node_p, uint32_t *series_p,
+		     uint32_t *space_p)
 {
 	static const struct hc_owner owner = {0, 0, 0755};
 	char pool[300];
@@ -105,9 +107,12 @@ static void note(int fd, uint32_t what, uint32_t page)
 
 static void victim_publish(struct hc_node *node, uint32_t series, uint32_t space, uint32_t page)
 {
-	struct hc_reserve how = {.space = space, .size_bytes = bytes_of(page), .numa_node = -1,
+	struct hc_reserve how = {.space = space,
+				 .size_bytes = bytes_of(page),
+				 .numa_node = -1,
 				 .deadline_ns = hc_clock_now_ns() + 5 * HC_NS_PER_S};
-	struct hc_publish item = {.key = {series, hash_of(page)}, .size_bytes = bytes_of(page), .replace = true};
+	struct hc_publish item = {
+		.key = {series, hash_of(page)}, .size_bytes = bytes_of(page), .replace = true};
 	struct hc_ref ref;
 	size_t got;
 	int result;
@@ -133,7 +138,8 @@ static int victim(const char *dir, const char *notes, uint64_t seed)
 		return 3;
 	for (uint32_t step = 0; step < 1500; step++) {
 		/* Sizes come in phases, so that segments are re-cut. */
-		uint32_t page = (uint32_t)hc_rng_below(&rng, N_PAGES / 4) * 4 + (step / 150 % 2 ? 3 : step % 3);
+		uint32_t page = (uint32_t)hc_rng_below(&rng, N_PAGES / 4) * 4 +
+				(step / 150 % 2 ? 3 : step % 3);
 		struct hc_hash hash = hash_of(page);
 		struct hc_key key = {series, hash};
 		struct hc_page_info info;
@@ -146,7 +152,8 @@ static int victim(const char *dir, const char *notes, uint64_t seed)
 			hc_node_remove(node, series, &hash, 1);
 			note(fd, 'r', page);
 		} else if (dice < 92 && !hc_node_stat(node, &key, false, &info) &&
-			   !hc_node_sync_page(node, info.entry, info.sequence, hc_clock_now_ns() + 10 * HC_NS_PER_S)) {
+			   !hc_node_sync_page(node, info.entry, info.sequence,
+					      hc_clock_now_ns() + 10 * HC_NS_PER_S)) {
 			note(fd, 's', page);
 		}
 	}
@@ -187,7 +194,8 @@ static void look(const char *dir, const struct expect *expect, uint64_t *adopted
 	hc_node_stats(node, &stats);
 	*adopted_p = stats.adopted;
 	for (uint32_t page = 0; page < N_PAGES; page++) {
-		struct hc_acquire how = {.series = series, .deadline_ns = hc_clock_now_ns() + 10 * HC_NS_PER_S};
+		struct hc_acquire how = {.series = series,
+					 .deadline_ns = hc_clock_now_ns() + 10 * HC_NS_PER_S};
 		struct hc_hash hash = hash_of(page);
 		bool exists = hc_node_exists_prefix(node, &series, 1, &hash, 1, false);
 		struct hc_ref ref;
@@ -239,11 +247,21 @@ static void test_crash_points(void **state)
 		const char *name;
 		int nth[2];
 	} points[] = {
-		{"pool-publish-row", {3, 200}}, {"publish", {5, 301}},	     {"backup-submit", {2, 150}},
-		{"store-put-data", {1, 90}},	{"store-put-xattr", {2, 77}}, {"backup-row", {3, 120}},
-		{"catalog-commit-before", {2, 4}}, {"catalog-commit-after", {1, 3}}, {"catalog-journal", {4, 60}},
-		{"evict-free", {1, 50}},	{"remove-row", {8, 40}},     {"recut-drain", {1, 2}},
-		{"recut-move", {1, 9}},		{"pool-recut", {1, 2}},	     {"pool-free", {1, 90}},
+		{"pool-publish-row", {3, 200}},
+		{"publish", {5, 301}},
+		{"backup-submit", {2, 150}},
+		{"store-put-data", {1, 90}},
+		{"store-put-xattr", {2, 77}},
+		{"backup-row", {3, 120}},
+		{"catalog-commit-before", {2, 4}},
+		{"catalog-commit-after", {1, 3}},
+		{"catalog-journal", {4, 60}},
+		{"evict-free", {1, 50}},
+		{"remove-row", {8, 40}},
+		{"recut-drain", {1, 2}},
+		{"recut-move", {1, 9}},
+		{"pool-recut", {1, 2}},
+		{"pool-free", {1, 90}},
 	};
 	uint64_t adopted_all = 0;
 	unsigned n_killed = 0;
@@ -256,17 +274,21 @@ static void test_crash_points(void **state)
 			uint32_t n_notes;
 			int status;
 
-			snprintf(dir, sizeof(dir), "%s/hctest-crash-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
+			snprintf(dir, sizeof(dir), "%s/hctest-crash-XXXXXX",
+				 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
 			assert_non_null(mkdtemp(dir));
 			snprintf(notes, sizeof(notes), "%s-notes", dir);
 			snprintf(pool, sizeof(pool), "%s-pool", dir);
 			memset(expect, 0, sizeof(expect));
-			status = run_victim(dir, notes, points[i].name, points[i].nth[k], 10 * i + (unsigned)k);
-			assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0);
+			status = run_victim(dir, notes, points[i].name, points[i].nth[k],
+					    10 * i + (unsigned)k);
+			assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL
+							: WEXITSTATUS(status) == 0);
 			if (WIFSIGNALED(status))
 				n_killed++;
 			else
-				print_message("%s:%d was not reached\n", points[i].name, points[i].nth[k]);
+				print_message("%s:%d was not reached\n", points[i].name,
+					      points[i].nth[k]);
 			read_notes(notes, expect, &n_notes);
 			look(dir, expect, &adopted);
 			adopted_all += adopted;
@@ -289,7 +311,8 @@ static void test_adopted_without_files(void **state)
 	struct hc_node_stats stats;
 	int status;
 
-	snprintf(dir, sizeof(dir), "%s/hctest-crash-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
+	snprintf(dir, sizeof(dir), "%s/hctest-crash-XXXXXX",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
 	assert_non_null(mkdtemp(dir));
 	snprintf(notes, sizeof(notes), "%s-notes", dir);
 	snprintf(pool, sizeof(pool), "%s-pool", dir);
@@ -300,7 +323,8 @@ static void test_adopted_without_files(void **state)
 	assert_int_equal(rename(from, to), 0);
 	assert_int_equal(node_open(dir, &node, &series, &space), 0);
 	for (uint32_t page = 0; page < N_PAGES; page++) {
-		struct hc_acquire how = {.series = series, .deadline_ns = hc_clock_now_ns() + 5 * HC_NS_PER_S};
+		struct hc_acquire how = {.series = series,
+					 .deadline_ns = hc_clock_now_ns() + 5 * HC_NS_PER_S};
 		struct hc_key key = {series, hash_of(page)};
 		struct hc_page_info info;
 		struct hc_ref ref;

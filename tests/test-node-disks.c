@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Disks that fail, fill up or hang under a node, and what a start makes of a damaged or foreign CACHEDIR. Hangs are
- * made by store/fault and ended by the test: what must not wait for them completes while they last, and no time is
- * measured. */
+/* Disks that fail, fill up or hang under a node, and what a start makes of a damaged or foreign
+ * CACHEDIR. Hangs are made by store/fault and ended by the test: what must not wait for them
+ * completes while they last, and no time is measured. */
 #include "node-rig.h"
 
 #include <sys/mount.h>
@@ -78,7 +78,8 @@ static void test_reads_fail_enodev(void **state)
 	gone_disk(*state, -ENODEV);
 }
 
-/* One of three disks goes: its pages are misses, those of the others stay, new ones go to the others. */
+/* One of three disks goes: its pages are misses, those of the others stay, new ones go to the
+ * others. */
 static void test_one_disk_out(void **state)
 {
 	struct rig *rig = *state;
@@ -93,7 +94,8 @@ static void test_one_disk_out(void **state)
 	rig_drop_memory(rig);
 	for (size_t i = 0; i < RIG_DISKS_MAX; i++)
 		files[i] = rig_count_files(rig->disk_dirs[i]);
-	/* Its directories become files, so that everything fails there but with errors of a path. */
+	/* Its directories become files, so that everything fails there but with errors of a path.
+	 */
 	{
 		char from[4096], to[4096];
 
@@ -171,7 +173,8 @@ static void test_real_full_disk(void **state)
 	assert_int_equal(umount2(rig->disk_dirs[0], MNT_DETACH), 0);
 }
 
-/* A disk below min_free (of other people's bytes, say) costs no pages of the others, and no eviction without end. */
+/* A disk below min_free (of other people's bytes, say) costs no pages of the others, and no
+ * eviction without end. */
 static void test_room_by_disk(void **state)
 {
 	struct rig *rig = *state;
@@ -214,13 +217,15 @@ static void test_room_by_disk(void **state)
 	}
 	for (int i = 0; i < 4; i++)
 		hc_node_maintain(rig->node, 0);
-	assert_int_equal(rig_count_files(rig->disk_dirs[1]) + rig_count_files(rig->disk_dirs[2]), n);
+	assert_int_equal(rig_count_files(rig->disk_dirs[1]) + rig_count_files(rig->disk_dirs[2]),
+			 n);
 	assert_true(rig_stats(rig).evicted_disk <= 80 - n);
 	/* New pages find the disks that have room. */
 	for (uint32_t chain = 100; chain < 120; chain++)
 		assert_int_equal(rig_put(rig, chain, 0, 1), 1);
 	rig_flush(rig);
-	assert_int_equal(rig_count_files(rig->disk_dirs[1]) + rig_count_files(rig->disk_dirs[2]), n + 20);
+	assert_int_equal(rig_count_files(rig->disk_dirs[1]) + rig_count_files(rig->disk_dirs[2]),
+			 n + 20);
 	rig_down(rig);
 	assert_int_equal(umount2(rig->disk_dirs[0], MNT_DETACH), 0);
 }
@@ -229,7 +234,8 @@ static void test_room_by_disk(void **state)
 static void test_undeletable(void **state)
 {
 	struct rig *rig = *state;
-	struct hc_fault_rule rule = {.op = HC_STORE_REMOVE, .kind = HC_FAULT_ERROR, .error = -EIO, .nth = 1};
+	struct hc_fault_rule rule = {
+		.op = HC_STORE_REMOVE, .kind = HC_FAULT_ERROR, .error = -EIO, .nth = 1};
 
 	rig->config.disk_bytes = 40 * RIG_PAGE_BYTES;
 	rig_faulty(rig);
@@ -265,12 +271,14 @@ static void test_many_unlinks(void **state)
 		assert_int_equal(rig_put(rig, chain, 0, 16), 16);
 	rig_flush(rig);
 	assert_int_equal(rig_count_files(rig->dir), 800);
-	assert_int_equal(hc_node_evict(rig->node, NULL, 0, false, rig_soon(RIG_WAIT_MS), &result), 0);
+	assert_int_equal(hc_node_evict(rig->node, NULL, 0, false, rig_soon(RIG_WAIT_MS), &result),
+			 0);
 	assert_int_equal(result.n_evicted, 800);
 	rig_wait(!rig_count_files(rig->dir));
 }
 
-/* While unlinks, writes and the scrubber's reads hang, reserve and acquire go on, with eviction from memory. */
+/* While unlinks, writes and the scrubber's reads hang, reserve and acquire go on, with eviction
+ * from memory. */
 static void test_hangs_slow_nobody(void **state)
 {
 	struct rig *rig = *state;
@@ -290,9 +298,12 @@ static void test_hangs_slow_nobody(void **state)
 	/* The scrubber comes in idle time. */
 	rig_wait(hc_store_fault_hung(rig->fault) >= 2);
 	for (chain = 10; chain < 30; chain++) {
-		/* Each is one that may become dirty and stay, or is skipped; none waits for the disk. */
+		/* Each is one that may become dirty and stay, or is skipped; none waits for the
+		 * disk. */
 		for (uint32_t i = 0; i < 8; i++)
-			assert_int_equal(rig_put_one(rig, rig->series[0], chain, i, rig_soon(RIG_WAIT_MS)), 0);
+			assert_int_equal(
+				rig_put_one(rig, rig->series[0], chain, i, rig_soon(RIG_WAIT_MS)),
+				0);
 	}
 	assert_int_equal(rig_get(rig, 29, 8), 8);
 	assert_int_equal(rig_get(rig, 1, 16), 16);
@@ -345,7 +356,8 @@ static void test_catalog_truncated(void **state)
 	{
 		uint64_t deadline_ns = rig_soon(RIG_WAIT_MS), left = 1;
 
-		while (hc_node_sync(rig->node, rig_soon(RIG_WAIT_MS), &left) && hc_clock_now_ns() < deadline_ns)
+		while (hc_node_sync(rig->node, rig_soon(RIG_WAIT_MS), &left) &&
+		       hc_clock_now_ns() < deadline_ns)
 			sched_yield();
 		assert_int_equal(left, 0);
 	}
@@ -564,24 +576,15 @@ static void test_large_pool_again(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	rig_test(test_pages_spread),
-	rig_test(test_reads_fail_eio),
-	rig_test(test_reads_fail_enodev),
-	rig_test(test_one_disk_out),
-	rig_test(test_full_at_put),
-	rig_test(test_real_full_disk),
-	rig_test(test_room_by_disk),
-	rig_test(test_undeletable),
-	rig_test(test_many_unlinks),
-	rig_test(test_hangs_slow_nobody),
-	rig_test(test_hangs_end),
-	rig_test(test_catalog_truncated),
-	rig_test(test_no_catalog),
-	rig_test(test_garbage_catalog),
-	rig_test(test_newer_cachedir),
-	rig_test(test_foreign_files),
-	rig_test(test_newer_slots),
-	rig_test(test_garbage_slots),
+	rig_test(test_pages_spread),      rig_test(test_reads_fail_eio),
+	rig_test(test_reads_fail_enodev), rig_test(test_one_disk_out),
+	rig_test(test_full_at_put),       rig_test(test_real_full_disk),
+	rig_test(test_room_by_disk),      rig_test(test_undeletable),
+	rig_test(test_many_unlinks),      rig_test(test_hangs_slow_nobody),
+	rig_test(test_hangs_end),         rig_test(test_catalog_truncated),
+	rig_test(test_no_catalog),        rig_test(test_garbage_catalog),
+	rig_test(test_newer_cachedir),    rig_test(test_foreign_files),
+	rig_test(test_newer_slots),       rig_test(test_garbage_slots),
 	rig_test(test_large_pool_again),
 };
 

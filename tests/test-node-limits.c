@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a cache of any size keeps to: names are found without reading directories or files, however many pages there
- * are; the oldest goes first, also after a restart; the index has its limit; a file that cannot be removed holds up
- * nothing; counters only rise. Method: a million rows put into the catalog behind the node's back; look-ups under a
- * filter that kills the process at the first system call on a file; a store that refuses to remove. */
+/* What a cache of any size keeps to: names are found without reading directories or files, however
+ * many pages there are; the oldest goes first, also after a restart; the index has its limit; a
+ * file that cannot be removed holds up nothing; counters only rise. Method: a million rows put into
+ * the catalog behind the node's back; look-ups under a filter that kills the process at the first
+ * system call on a file; a store that refuses to remove. */
 #include "node-rig.h"
 
 #include <linux/audit.h>
@@ -16,7 +17,7 @@
 #include "index/rows.h"
 #include "node/internal.h"
 
-#define N_DIRS	  256u
+#define N_DIRS    256u
 #define N_LOOKUPS 20000u
 
 /* Fewer where every instruction counts: under valgrind and the sanitizers. */
@@ -88,39 +89,46 @@ static void put_rows(struct rig *rig, const uint32_t *dirs, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		row.hash = sharded_hash(i);
 		row.dir = dirs[i % N_DIRS];
-		assert_int_equal(hc_catalog_put(catalog, HC_TABLE_PAGES, hc_registry_next_sequence(registry), packed,
+		assert_int_equal(hc_catalog_put(catalog, HC_TABLE_PAGES,
+						hc_registry_next_sequence(registry), packed,
 						hc_row_page_pack(&row, packed), false, NULL),
 				 0);
 	}
 	assert_int_equal(hc_catalog_sync(catalog, 0, rig_soon(RIG_WAIT_MS)), 0);
 }
 
-/* From here on this thread dies at a system call that opens, reads or looks at a file or directory. */
+/* From here on this thread dies at a system call that opens, reads or looks at a file or directory.
+ */
 static void forbid_files(void)
 {
 	static const int calls[] = {
 #ifdef SYS_open
-		SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_getdents, SYS_newfstatat,
+		SYS_open,       SYS_stat,    SYS_lstat,  SYS_access,    SYS_getdents,
+		SYS_newfstatat,
 #endif
-		SYS_openat, SYS_openat2, SYS_statx, SYS_faccessat, SYS_getdents64, SYS_read, SYS_pread64, SYS_preadv, SYS_getxattr,
-		SYS_fgetxattr,
+		SYS_openat,     SYS_openat2, SYS_statx,  SYS_faccessat, SYS_getdents64,
+		SYS_read,       SYS_pread64, SYS_preadv, SYS_getxattr,  SYS_fgetxattr,
 	};
 	struct sock_filter filter[HC_ARRAY_SIZE(calls) + 3];
 	struct sock_fprog program = {.filter = filter};
 	unsigned short n = 0;
 
-	filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						   offsetof(struct seccomp_data, nr));
 	for (size_t i = 0; i < HC_ARRAY_SIZE(calls); i++)
-		filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i],
-							   (unsigned char)(HC_ARRAY_SIZE(calls) - i), 0);
+		filter[n++] =
+			(struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i],
+						     (unsigned char)(HC_ARRAY_SIZE(calls) - i), 0);
 	filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 	program.len = n;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
 		_exit(77);
 }
 
-/* Names, as the mount resolves them, then keys, as the library asks; there and absent, in random order. */
+/* Names, as the mount resolves them, then keys, as the library asks; there and absent, in random
+ * order. */
 static int look_up(struct rig *rig, const uint32_t *dirs, uint32_t n)
 {
 	struct hc_registry *registry = hc_node_registry(rig->node);
@@ -142,7 +150,8 @@ static int look_up(struct rig *rig, const uint32_t *dirs, uint32_t n)
 		if (rc || opaque)
 			return 1;
 		rc = hc_node_stat(rig->node, &key, true, &info);
-		if (k % 2 ? rc != -ENOENT : rc || info.size_bytes != RIG_PAGE_BYTES || info.dir != dirs[i % N_DIRS])
+		if (k % 2 ? rc != -ENOENT
+			  : rc || info.size_bytes != RIG_PAGE_BYTES || info.dir != dirs[i % N_DIRS])
 			return 2;
 		for (uint32_t j = 0; j < 64; j++)
 			hashes[j] = sharded_hash(i + j);
@@ -153,7 +162,8 @@ static int look_up(struct rig *rig, const uint32_t *dirs, uint32_t n)
 	return 0;
 }
 
-static int in_child(int (*body)(struct rig *, const uint32_t *, uint32_t), struct rig *rig, const uint32_t *dirs, uint32_t n)
+static int in_child(int (*body)(struct rig *, const uint32_t *, uint32_t), struct rig *rig,
+		    const uint32_t *dirs, uint32_t n)
 {
 	int status;
 	pid_t pid = fork();
@@ -204,7 +214,7 @@ static void test_million_names(void **state)
 /* --- the oldest first, also after a restart --- */
 
 #define N_CHAINS 12u
-#define CHAIN	 4u
+#define CHAIN    4u
 
 static void test_oldest_after_restart(void **state)
 {
@@ -270,7 +280,9 @@ static void test_index_memory(void **state)
 	}
 	assert_true(rig_stats(rig).published == 60 * CHAIN);
 	/* The disk gives way as if it were full, long before it is. */
-	assert_int_equal(hc_node_evict(rig->node, NULL, 0, true, rig_soon(RIG_WAIT_MS), &(struct hc_evict_result){0}), 0);
+	assert_int_equal(hc_node_evict(rig->node, NULL, 0, true, rig_soon(RIG_WAIT_MS),
+				       &(struct hc_evict_result){0}),
+			 0);
 	rig_wait(rig_stats(rig).n_pages <= n_max);
 	assert_true(rig_stats(rig).n_pages > n_max / 4);
 	assert_true(rig_stats(rig).evicted_disk > 0);
@@ -283,7 +295,8 @@ static void test_index_memory(void **state)
 static void test_unremovable(void **state)
 {
 	struct rig *rig = *state;
-	struct hc_fault_rule rule = {.op = HC_STORE_REMOVE, .kind = HC_FAULT_ERROR, .error = -EPERM, .rate_ppm = 300000};
+	struct hc_fault_rule rule = {
+		.op = HC_STORE_REMOVE, .kind = HC_FAULT_ERROR, .error = -EPERM, .rate_ppm = 300000};
 	size_t there[100];
 	uint64_t n_removed, bytes;
 
@@ -356,7 +369,9 @@ static void test_counters_rise(void **state)
 			break;
 		case 3:
 			if (round % 10 == 0)
-				assert_int_equal(hc_node_evict(rig->node, NULL, 0, true, rig_soon(RIG_WAIT_MS), &gone), 0);
+				assert_int_equal(hc_node_evict(rig->node, NULL, 0, true,
+							       rig_soon(RIG_WAIT_MS), &gone),
+						 0);
 			else
 				hc_node_remove(rig->node, rig->series[0], &hash, 1);
 		}
@@ -370,7 +385,8 @@ static void test_counters_rise(void **state)
 	rig_quiet(rig);
 	s = rig_stats(rig);
 	hc_space_counters(hc_node_registry(rig->node), rig->space, space);
-	assert_true(s.published > 100 && s.hits_memory > 10 && s.hits_disk > 0 && s.misses > 10 && s.evicted_disk > 0);
+	assert_true(s.published > 100 && s.hits_memory > 10 && s.hits_disk > 0 && s.misses > 10 &&
+		    s.evicted_disk > 0);
 #define COUNTER_SAME(name) assert_int_equal(space[HC_SPACE_COUNT_##name], s.name);
 	COUNTER_SAME(lookups)
 	COUNTER_SAME(lookup_hits)
@@ -385,10 +401,8 @@ static void test_counters_rise(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	rig_test(test_million_names),
-	rig_test(test_oldest_after_restart),
-	rig_test(test_index_memory),
-	rig_test(test_unremovable),
+	rig_test(test_million_names), rig_test(test_oldest_after_restart),
+	rig_test(test_index_memory),  rig_test(test_unremovable),
 	rig_test(test_counters_rise),
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random operations on a node, against a model and against the node's own books. Goal: the evictor never leaves a page
- * without its known parent; leased and pinned pages stay; quotas hold; every count is the sum of what it counts.
- * Method: a small pool and a small disk, so that every operation evicts; background threads off, backups awaited before
- * each look at the books. HC_TEST_SEED repeats a run, HC_TEST_STEPS lengthens it. */
+/* Random operations on a node, against a model and against the node's own books. Goal: the evictor
+ * never leaves a page without its known parent; leased and pinned pages stay; quotas hold; every
+ * count is the sum of what it counts. Method: a small pool and a small disk, so that every
+ * operation evicts; background threads off, backups awaited before each look at the books.
+ * HC_TEST_SEED repeats a run, HC_TEST_STEPS lengthens it. */
 #include "hctest.h"
 
 #include <ftw.h>
@@ -11,10 +12,10 @@
 #include "util/io.h"
 #include "util/rng.h"
 
-#define PAGE_BYTES  ((size_t)16384)
-#define N_PAGES	    600u
-#define N_HELD	    8u
-#define LOOK_EVERY  200u
+#define PAGE_BYTES ((size_t)16384)
+#define N_PAGES    600u
+#define N_HELD     8u
+#define LOOK_EVERY 200u
 
 struct model_page {
 	struct hc_hash hash;
@@ -22,7 +23,8 @@ struct model_page {
 	uint32_t depth;
 	uint32_t series_i;
 	bool published;
-	bool expects; /* its parent was there at some moment since and was not removed by us: it must stay */
+	bool expects; /* its parent was there at some moment since and was not removed by us: it
+			 must stay */
 	unsigned pins;
 };
 
@@ -111,7 +113,8 @@ static void world_up(struct world *w)
 		assert_true(!rc || rc == -EEXIST);
 		assert_int_equal(hc_space_find(registry, i ? "b" : "a", &space), 0);
 		w->space[i] = space.id;
-		assert_int_equal(hc_series_open(registry, space.id, "{64}", NULL, true, &w->series[i]), 0);
+		assert_int_equal(
+			hc_series_open(registry, space.id, "{64}", NULL, true, &w->series[i]), 0);
 	}
 }
 
@@ -132,13 +135,16 @@ static void do_publish(struct world *w)
 {
 	uint32_t i = (uint32_t)hc_rng_below(&w->rng, N_PAGES);
 	struct model_page *page = &w->pages[i];
-	struct hc_reserve how = {.space = w->space[page->series_i], .size_bytes = PAGE_BYTES, .numa_node = -1};
-	struct hc_publish item = {.key = key_of(w, i), .depth = page->depth, .size_bytes = PAGE_BYTES};
+	struct hc_reserve how = {
+		.space = w->space[page->series_i], .size_bytes = PAGE_BYTES, .numa_node = -1};
+	struct hc_publish item = {
+		.key = key_of(w, i), .depth = page->depth, .size_bytes = PAGE_BYTES};
 	struct hc_ref ref;
 	size_t got;
 	int result;
 
-	/* Engines write a page when its prefix is there: the parent exists, or was published before. */
+	/* Engines write a page when its prefix is there: the parent exists, or was published
+	 * before. */
 	if (page->parent != UINT32_MAX && !w->pages[page->parent].published)
 		return;
 	how.deadline_ns = soon(hc_rng_below(&w->rng, 2) * 20);
@@ -169,7 +175,8 @@ static void do_acquire(struct world *w)
 {
 	uint32_t i = (uint32_t)hc_rng_below(&w->rng, N_PAGES), chain[64], n = 0;
 	uint32_t slot = (uint32_t)hc_rng_below(&w->rng, N_HELD);
-	struct hc_acquire how = {.series = w->series[w->pages[i].series_i], .deadline_ns = soon(5000)};
+	struct hc_acquire how = {.series = w->series[w->pages[i].series_i],
+				 .deadline_ns = soon(5000)};
 	struct hc_hash hashes[64];
 	struct hc_ref refs[64];
 	size_t got = 0;
@@ -178,7 +185,8 @@ static void do_acquire(struct world *w)
 		chain[n++] = at;
 	for (uint32_t k = 0; k < n; k++)
 		hashes[k] = w->pages[chain[n - 1 - k]].hash;
-	hc_ignore(hc_node_acquire(w->node, &how, hashes, n, refs, &got)); /* a miss leaves got at 0 */
+	hc_ignore(
+		hc_node_acquire(w->node, &how, hashes, n, refs, &got)); /* a miss leaves got at 0 */
 	for (size_t k = 0; k < got; k++)
 		assert_true(page_right(refs[k].data, &hashes[k]));
 	/* One of them is kept for a while. */
@@ -259,7 +267,8 @@ static void do_rare(struct world *w)
 	case 0:
 		/* Never below what is used: a lowered quota is reached by later evictions. */
 		if (info.quota_bytes > hc_space_used(hc_node_registry(w->node), w->space[1]))
-			assert_int_equal(hc_space_set(hc_node_registry(w->node), w->space[1], &info, HC_SPACE_SET_QUOTA),
+			assert_int_equal(hc_space_set(hc_node_registry(w->node), w->space[1], &info,
+						      HC_SPACE_SET_QUOTA),
 					 0);
 		break;
 	case 1:
@@ -338,7 +347,8 @@ static void check(struct world *w)
 		struct hc_space_info space;
 
 		assert_int_equal(hc_space_get(hc_node_registry(w->node), w->space[i], &space), 0);
-		assert_int_equal(hc_space_used(hc_node_registry(w->node), w->space[i]), books.space_bytes[i]);
+		assert_int_equal(hc_space_used(hc_node_registry(w->node), w->space[i]),
+				 books.space_bytes[i]);
 		if (space.quota_bytes)
 			assert_true(books.space_bytes[i] <= space.quota_bytes);
 	}
@@ -355,7 +365,8 @@ static void check(struct world *w)
 		entry = hc_shard_find(shard, &key);
 		if (entry) {
 			/* Unnamed but held children are still in memory. */
-			assert_true(entry->n_children_mem >= mem[i] && entry->n_children_mem <= mem[i] + N_HELD);
+			assert_true(entry->n_children_mem >= mem[i] &&
+				    entry->n_children_mem <= mem[i] + N_HELD);
 			assert_int_equal(entry->n_children_disk, disk[i]);
 		}
 		hc_shard_unlock(shard);
@@ -421,7 +432,8 @@ static void test_random(void **state)
 
 		w->seed = seed ? strtoull(seed, NULL, 10) : i + 1;
 		print_message("seed %llu\n", (unsigned long long)w->seed);
-		snprintf(w->dir, sizeof(w->dir), "%s/hctest-random-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
+		snprintf(w->dir, sizeof(w->dir), "%s/hctest-random-XXXXXX",
+			 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
 		assert_non_null(mkdtemp(w->dir));
 		run(w, steps ? (uint32_t)strtoul(steps, NULL, 10) : 3000);
 		nftw(w->dir, remove_one, 32, FTW_DEPTH | FTW_PHYS);

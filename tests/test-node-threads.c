@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many threads on one small node with a small disk: publish, acquire, release, remove, evict, sync, verify, gc at once,
- * with the background threads on. Whoever reads a page checks all its bytes. Each thread has a seeded generator and a
- * number of steps; what interleaves is up to the machine, what must hold is not. Also run under TSan and ASan. */
+/* Many threads on one small node with a small disk: publish, acquire, release, remove, evict, sync,
+ * verify, gc at once, with the background threads on. Whoever reads a page checks all its bytes.
+ * Each thread has a seeded generator and a number of steps; what interleaves is up to the machine,
+ * what must hold is not. Also run under TSan and ASan. */
 #include "node-rig.h"
 
 #include <pthread.h>
 
-#define WORKERS	 4
-#define CHAINS	 24u
-#define DEPTHS	 12u
+#define WORKERS  4
+#define CHAINS   24u
+#define DEPTHS   12u
 #define KEPT_MAX 8
 
 struct worker {
@@ -30,9 +31,11 @@ static uint32_t some(struct worker *w, uint32_t n)
 static void publish_some(struct worker *w)
 {
 	struct rig *rig = w->rig;
-	uint32_t series = rig->series[some(w, RIG_SERIES_MAX)], chain = some(w, CHAINS), n = 1 + some(w, 4);
+	uint32_t series = rig->series[some(w, RIG_SERIES_MAX)], chain = some(w, CHAINS),
+		 n = 1 + some(w, 4);
 	uint32_t first = some(w, DEPTHS - n + 1);
-	struct hc_reserve how = {.space = rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
+	struct hc_reserve how = {
+		.space = rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
 	struct hc_publish items[4] = {0};
 	struct hc_ref refs[4];
 	int results[4];
@@ -76,7 +79,8 @@ static void acquire_some(struct worker *w)
 {
 	struct rig *rig = w->rig;
 	uint32_t chain = some(w, CHAINS), n = 1 + some(w, DEPTHS);
-	struct hc_acquire how = {.series = rig->series[some(w, RIG_SERIES_MAX)], .deadline_ns = rig_soon(some(w, 200))};
+	struct hc_acquire how = {.series = rig->series[some(w, RIG_SERIES_MAX)],
+				 .deadline_ns = rig_soon(some(w, 200))};
 	struct hc_hash hashes[DEPTHS];
 	struct hc_ref refs[DEPTHS];
 	size_t got;
@@ -116,14 +120,16 @@ static void admin_some(struct worker *w)
 		hc_node_remove(rig->node, series, &hash, 1);
 		break;
 	case 1:
-		hc_ignore(hc_node_evict(rig->node, some(w, 4) ? &key : NULL, 1, some(w, 2), rig_soon(20), &evicted));
+		hc_ignore(hc_node_evict(rig->node, some(w, 4) ? &key : NULL, 1, some(w, 2),
+					rig_soon(20), &evicted));
 		break;
 	case 2:
 		hc_ignore(hc_node_sync(rig->node, rig_soon(20), &n));
 		break;
 	case 3:
 		if (!hc_node_stat(rig->node, &key, true, &info))
-			hc_ignore(hc_node_sync_page(rig->node, info.entry, info.sequence, rig_soon(50)));
+			hc_ignore(hc_node_sync_page(rig->node, info.entry, info.sequence,
+						    rig_soon(50)));
 		break;
 	case 4:
 		if (!hc_node_verify(rig->node, NULL, NULL, &verified) && verified.n_bad)
@@ -140,7 +146,8 @@ static void admin_some(struct worker *w)
 	case 7:
 		if (!hc_node_stat(rig->node, &key, false, &info)) {
 			info.owner = (struct hc_owner){some(w, 3), 0, 0640};
-			hc_ignore(hc_node_set(rig->node, info.entry, info.sequence, &info, HC_DIR_SET_UID));
+			hc_ignore(hc_node_set(rig->node, info.entry, info.sequence, &info,
+					      HC_DIR_SET_UID));
 			hc_node_touch(rig->node, info.entry, info.sequence, some(w, 3), 1);
 		}
 		break;
@@ -192,7 +199,8 @@ static void run_workers(struct rig *rig, uint64_t seed, uint32_t n_steps)
 	assert_true(n_put > 0);
 }
 
-/* What is known of every page at rest: right bytes, its parent on disk where it is, sums that agree. */
+/* What is known of every page at rest: right bytes, its parent on disk where it is, sums that
+ * agree. */
 static void check_rest(struct rig *rig)
 {
 	struct hc_node_stats s;
@@ -201,7 +209,8 @@ static void check_rest(struct rig *rig)
 	rig_quiet(rig);
 	s = rig_stats(rig);
 	assert_int_equal(s.n_refs, 0);
-	assert_int_equal(s.bad_checksum + s.bad_missing + s.bad_size + s.bad_scrub + s.bad_adopted, 0);
+	assert_int_equal(s.bad_checksum + s.bad_missing + s.bad_size + s.bad_scrub + s.bad_adopted,
+			 0);
 	for (size_t k = 0; k < RIG_SERIES_MAX; k++) {
 		for (uint32_t chain = 0; chain < CHAINS; chain++) {
 			for (uint32_t depth = 0; depth < DEPTHS; depth++) {
@@ -212,9 +221,12 @@ static void check_rest(struct rig *rig)
 				n_pages++;
 				n_disk += info.on_disk;
 				n_memory += info.in_memory;
-				assert_false(info.flags & (HC_ENTRY_WRITING | HC_ENTRY_LOADING | HC_ENTRY_DIRTY));
-				if (depth && info.on_disk && rig_info(rig, rig->series[k], chain, depth - 1, &parent))
-					assert_true(parent.on_disk || parent.sequence > info.sequence);
+				assert_false(info.flags & (HC_ENTRY_WRITING | HC_ENTRY_LOADING |
+							   HC_ENTRY_DIRTY));
+				if (depth && info.on_disk &&
+				    rig_info(rig, rig->series[k], chain, depth - 1, &parent))
+					assert_true(parent.on_disk ||
+						    parent.sequence > info.sequence);
 			}
 		}
 	}
@@ -225,7 +237,8 @@ static void check_rest(struct rig *rig)
 	assert_int_equal(s.memory_bytes, n_memory * RIG_PAGE_BYTES);
 	assert_int_equal(s.disk_used_bytes, n_disk * RIG_PAGE_BYTES);
 	assert_int_equal(s.pool.used_bytes, n_memory * RIG_PAGE_BYTES);
-	assert_int_equal(hc_space_used(hc_node_registry(rig->node), rig->space), n_pages * RIG_PAGE_BYTES);
+	assert_int_equal(hc_space_used(hc_node_registry(rig->node), rig->space),
+			 n_pages * RIG_PAGE_BYTES);
 }
 
 static uint32_t steps(uint32_t fallback)
@@ -273,7 +286,10 @@ static void test_threads_faults(void **state)
 	static const struct hc_fault_rule rules[] = {
 		{.op = HC_STORE_PUT, .kind = HC_FAULT_ERROR, .error = -ENOSPC, .rate_ppm = 50000},
 		{.op = HC_STORE_GET, .kind = HC_FAULT_FLIP, .rate_ppm = 50000},
-		{.op = HC_STORE_REMOVE, .kind = HC_FAULT_DELAY, .delay_ns = 3 * HC_NS_PER_MS, .rate_ppm = 300000},
+		{.op = HC_STORE_REMOVE,
+		 .kind = HC_FAULT_DELAY,
+		 .delay_ns = 3 * HC_NS_PER_MS,
+		 .rate_ppm = 300000},
 	};
 	struct rig *rig = *state;
 	struct hc_node_stats s;
@@ -289,7 +305,8 @@ static void test_threads_faults(void **state)
 	s = rig_stats(rig);
 	assert_int_equal(s.n_refs, 0);
 	assert_int_equal(s.pool.used_bytes, s.n_pages_memory * RIG_PAGE_BYTES);
-	assert_int_equal(hc_space_used(hc_node_registry(rig->node), rig->space), s.n_pages * RIG_PAGE_BYTES);
+	assert_int_equal(hc_space_used(hc_node_registry(rig->node), rig->space),
+			 s.n_pages * RIG_PAGE_BYTES);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node's life cycle, on a real directory with small pages: publish, acquire, evict, promote, restart, damage.
- * Method: pages hold bytes derived from their hash, so that any wrong byte is found by whoever reads one. */
+/* The node's life cycle, on a real directory with small pages: publish, acquire, evict, promote,
+ * restart, damage. Method: pages hold bytes derived from their hash, so that any wrong byte is
+ * found by whoever reads one. */
 #include "hctest.h"
 
 #include <dirent.h>
@@ -93,7 +94,9 @@ static void node_up(struct fixture *f)
 	assert_true(rc == 0 || rc == -EEXIST);
 	assert_int_equal(hc_space_find(hc_node_registry(f->node), "m", &space), 0);
 	f->space = space.id;
-	assert_int_equal(hc_series_open(hc_node_registry(f->node), f->space, "{64}.kv", NULL, true, &f->series), 0);
+	assert_int_equal(hc_series_open(hc_node_registry(f->node), f->space, "{64}.kv", NULL, true,
+					&f->series),
+			 0);
 }
 
 static void node_down(struct fixture *f)
@@ -106,7 +109,8 @@ static int setup(void **state)
 {
 	struct fixture *f = hc_zalloc(sizeof(*f));
 
-	snprintf(f->dir, sizeof(f->dir), "%s/hctest-node-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
+	snprintf(f->dir, sizeof(f->dir), "%s/hctest-node-XXXXXX",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
 	assert_non_null(mkdtemp(f->dir));
 	hc_log_set_level(getenv("HC_TEST_VERBOSE") ? HC_LOG_DEBUG : HC_LOG_ERROR);
 	f->config = (struct hc_node_config){
@@ -135,13 +139,16 @@ static int teardown(void **state)
 }
 
 /* Publishes pages [from, to) of a chain; returns how many results were 0. */
-static int put_sized(struct fixture *f, uint32_t series, uint32_t chain, uint32_t from, uint32_t to, size_t bytes)
+static int put_sized(struct fixture *f, uint32_t series, uint32_t chain, uint32_t from, uint32_t to,
+		     size_t bytes)
 {
-	struct hc_reserve how = {.space = f->space, .size_bytes = bytes, .numa_node = -1, .deadline_ns = soon(5000)};
+	struct hc_reserve how = {
+		.space = f->space, .size_bytes = bytes, .numa_node = -1, .deadline_ns = soon(5000)};
 	int n = 0;
 
 	for (uint32_t i = from; i < to; i++) {
-		struct hc_publish item = {.key = {series, hash_of(chain, i)}, .depth = i, .size_bytes = bytes};
+		struct hc_publish item = {
+			.key = {series, hash_of(chain, i)}, .depth = i, .size_bytes = bytes};
 		struct hc_ref ref;
 		size_t got;
 		int result;
@@ -164,7 +171,8 @@ static int put(struct fixture *f, uint32_t chain, uint32_t from, uint32_t to)
 }
 
 /* Acquires the chain's first n pages; checks the bytes of all; returns how many there were. */
-static size_t get_sized(struct fixture *f, uint32_t series, uint32_t chain, uint32_t n, size_t bytes)
+static size_t get_sized(struct fixture *f, uint32_t series, uint32_t chain, uint32_t n,
+			size_t bytes)
 {
 	struct hc_acquire how = {.series = series, .deadline_ns = soon(10000)};
 	struct hc_hash *hashes = calloc(n, sizeof(*hashes));
@@ -322,7 +330,9 @@ static void test_two_sizes(void **state)
 
 	f->config.disk_off = true;
 	node_up(f);
-	assert_int_equal(hc_series_open(hc_node_registry(f->node), f->space, "{64}.big", NULL, true, &big), 0);
+	assert_int_equal(
+		hc_series_open(hc_node_registry(f->node), f->space, "{64}.big", NULL, true, &big),
+		0);
 	for (int turn = 0; turn < 3; turn++) {
 		uint32_t base = (uint32_t)turn * 1000;
 
@@ -432,10 +442,12 @@ static void test_quota(void **state)
 	struct hc_space_info info = {.quota_bytes = 10 * PAGE_BYTES};
 
 	node_up(f);
-	assert_int_equal(hc_space_set(hc_node_registry(f->node), f->space, &info, HC_SPACE_SET_QUOTA), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(f->node), f->space, &info, HC_SPACE_SET_QUOTA), 0);
 	for (uint32_t chain = 0; chain < 10; chain++) {
 		put(f, chain, 0, 4);
-		flush(f); /* dirty pages are no victims: a new page could be the only one that is not */
+		flush(f); /* dirty pages are no victims: a new page could be the only one that is
+			     not */
 		assert_true(hc_space_used(hc_node_registry(f->node), f->space) <= 10 * PAGE_BYTES);
 	}
 	assert_int_equal(get(f, 9, 4), 4);
@@ -450,7 +462,8 @@ static void test_max_age(void **state)
 
 	f->config.no_evictor = true;
 	node_up(f);
-	assert_int_equal(hc_space_set(hc_node_registry(f->node), f->space, &info, HC_SPACE_SET_MAX_AGE), 0);
+	assert_int_equal(
+		hc_space_set(hc_node_registry(f->node), f->space, &info, HC_SPACE_SET_MAX_AGE), 0);
 	hc_clock_fake_set_ns(mono, wall);
 	assert_int_equal(put(f, 1, 0, 3), 3);
 	flush(f);
@@ -487,7 +500,8 @@ static void test_memory_only(void **state)
 static void test_disk_errors(void **state)
 {
 	struct fixture *f = *state;
-	struct hc_fault_rule rule = {.op = HC_STORE_PUT, .kind = HC_FAULT_ERROR, .error = -ENOSPC, .nth = 3};
+	struct hc_fault_rule rule = {
+		.op = HC_STORE_PUT, .kind = HC_FAULT_ERROR, .error = -ENOSPC, .nth = 3};
 	uint64_t left;
 
 	f->config.wrap_store = wrap_fault;
@@ -510,7 +524,8 @@ static void test_disk_errors(void **state)
 static void test_hung_write_slows_nobody(void **state)
 {
 	struct fixture *f = *state;
-	struct hc_fault_rule rule = {.op = HC_STORE_PUT, .kind = HC_FAULT_HANG, .rate_ppm = 1000000};
+	struct hc_fault_rule rule = {
+		.op = HC_STORE_PUT, .kind = HC_FAULT_HANG, .rate_ppm = 1000000};
 
 	f->config.wrap_store = wrap_fault;
 	f->config.wrap_arg = f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction order, walks and owners. Goal: the order gives exactly the leaf that least recently used order demands, though
- * touches only write the entry; walks give stamps and positions as DESIGN 7 says; owners are interned once. Method:
- * comparison with the plain definition on random trees. */
+/* Eviction order, walks and owners. Goal: the order gives exactly the leaf that least recently used
+ * order demands, though touches only write the entry; walks give stamps and positions as DESIGN 7
+ * says; owners are interned once. Method: comparison with the plain definition on random trees. */
 #include "hctest.h"
 
 #include <pthread.h>
@@ -80,13 +80,14 @@ static void test_heap(void **state)
 	hc_order_destroy(NULL);
 }
 
-/* The property. A forest of pages; batches touch a path from the root, make missing pages on it, or a resident prefix
- * only; the victim must be the leaf that the plain definition picks: no resident child, oldest stamp, then deepest. */
+/* The property. A forest of pages; batches touch a path from the root, make missing pages on it, or
+ * a resident prefix only; the victim must be the leaf that the plain definition picks: no resident
+ * child, oldest stamp, then deepest. */
 #define N_PAGES 600
 
 struct tree {
 	struct hc_entry pages[N_PAGES]; /* the parent of page i is page (i - 1) / 2 or so */
-	uint32_t parents[N_PAGES];	/* N_PAGES: root */
+	uint32_t parents[N_PAGES];      /* N_PAGES: root */
 	bool resident[N_PAGES];
 	uint32_t n_children[N_PAGES];
 	struct hc_order *order;
@@ -132,7 +133,8 @@ static uint32_t tree_victim_plain(const struct tree *t)
 	uint32_t best = N_PAGES;
 
 	for (uint32_t i = 0; i < N_PAGES; i++) {
-		const struct hc_entry *a = &t->pages[i], *b = best < N_PAGES ? &t->pages[best] : NULL;
+		const struct hc_entry *a = &t->pages[i],
+				      *b = best < N_PAGES ? &t->pages[best] : NULL;
 
 		if (!t->resident[i] || t->n_children[i])
 			continue;
@@ -193,12 +195,16 @@ static void test_lru_leaf(void **state)
 			if (i % 100 == 0)
 				t->parents[i] = N_PAGES;
 			else
-				t->parents[i] = hc_rng_below(&rng, 4) ? i - 1
-								      : i / 100 * 100 + (uint32_t)hc_rng_below(&rng, i % 100);
-			t->pages[i].depth = t->parents[i] == N_PAGES ? 0 : t->pages[t->parents[i]].depth + 1;
+				t->parents[i] = hc_rng_below(&rng, 4)
+							? i - 1
+							: i / 100 * 100 + (uint32_t)hc_rng_below(
+										  &rng, i % 100);
+			t->pages[i].depth =
+				t->parents[i] == N_PAGES ? 0 : t->pages[t->parents[i]].depth + 1;
 		}
 		for (int step = 0; step < 1500; step++) {
-			tree_touch_path(t, (uint32_t)hc_rng_below(&rng, N_PAGES), hc_rng_below(&rng, 3) > 0);
+			tree_touch_path(t, (uint32_t)hc_rng_below(&rng, N_PAGES),
+					hc_rng_below(&rng, 3) > 0);
 			while (t->n_resident > 200)
 				tree_evict(t);
 			/* By less than the oldest, so that no order is lost. */
@@ -317,14 +323,14 @@ static struct hc_hash small_hash(uint32_t i)
 	return hash;
 }
 
-static struct hc_walk_step walk(struct walker *w, enum hc_walk_kind kind, uint32_t opener, uint64_t tree,
-				uint32_t page, uint32_t page_stamp)
+static struct hc_walk_step walk(struct walker *w, enum hc_walk_kind kind, uint32_t opener,
+				uint64_t tree, uint32_t page, uint32_t page_stamp)
 {
 	struct hc_hash hash = small_hash(page);
 	struct hc_walk_step step;
 
-	hc_walk_next(w->walks, kind, opener, tree, &hash, page_stamp, w->now_ns, next_stamp, &w->stamp,
-		     &step);
+	hc_walk_next(w->walks, kind, opener, tree, &hash, page_stamp, w->now_ns, next_stamp,
+		     &w->stamp, &step);
 	return step;
 }
 
@@ -472,7 +478,7 @@ static void test_owners(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_key),	      cmocka_unit_test(test_heap),
+	cmocka_unit_test(test_key),           cmocka_unit_test(test_heap),
 	cmocka_unit_test(test_lru_leaf),      cmocka_unit_test(test_rebase_merges),
 	cmocka_unit_test(test_order_threads), cmocka_unit_test(test_walk_rules),
 	cmocka_unit_test(test_walk_length),   cmocka_unit_test(test_walk_verdicts),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs of catalog rows. Goal: what is packed is read back the same, and nothing else is read. Random rows; the fuzz
- * target of the same name does damaged ones. */
+/* Codecs of catalog rows. Goal: what is packed is read back the same, and nothing else is read.
+ * Random rows; the fuzz target of the same name does damaged ones. */
 #include "hctest.h"
 
 #include "index/rows.h"
@@ -88,9 +88,12 @@ static void test_other_rows(void **state)
 
 	hc_rng_seed(&rng, 19);
 	for (int i = 0; i < 5000; i++) {
-		struct hc_row_space space = {hc_rng_next(&rng), random_number(&rng, UINT64_MAX), 7, 8, 0711, 9};
-		struct hc_row_file file = {.size_bytes = random_number(&rng, INT64_MAX), .dir = 3, .uid = 4};
-		struct hc_row_dir dir = {.mtime_ns = hc_rng_next(&rng), .parent = 5, .gid = 6, .mode = 01777};
+		struct hc_row_space space = {
+			hc_rng_next(&rng), random_number(&rng, UINT64_MAX), 7, 8, 0711, 9};
+		struct hc_row_file file = {
+			.size_bytes = random_number(&rng, INT64_MAX), .dir = 3, .uid = 4};
+		struct hc_row_dir dir = {
+			.mtime_ns = hc_rng_next(&rng), .parent = 5, .gid = 6, .mode = 01777};
 		struct hc_row_space space_back;
 		struct hc_row_file file_back;
 		struct hc_row_dir dir_back;
@@ -102,7 +105,8 @@ static void test_other_rows(void **state)
 		assert_int_equal(hc_row_space_unpack(packed, n, &space_back), 0);
 		assert_int_equal(space.quota_bytes, space_back.quota_bytes);
 		assert_int_equal(space.max_age_s, space_back.max_age_s);
-		assert_int_equal(space_back.uid * 100 + space_back.gid * 10 + space_back.priority, 789);
+		assert_int_equal(space_back.uid * 100 + space_back.gid * 10 + space_back.priority,
+				 789);
 		assert_int_equal(space_back.mode, 0711);
 		assert_int_equal(hc_row_space_unpack(packed, n - 1, &space_back), -EBADMSG);
 		n = hc_row_file_pack(&file, packed);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The LMDB environment of the catalog. See catalog-internal.h.
  *
- * Everything that reads the map runs under the guard. An environment left in the middle of a call cannot be closed: LMDB
- * may hold pointers into stack frames that are gone. It is unmapped, its file closed, and its heap kept on a list for the
- * life of the process; losing a catalog is rare. No reader table is needed: one user at a time. */
+ * Everything that reads the map runs under the guard. An environment left in the middle of a call
+ * cannot be closed: LMDB may hold pointers into stack frames that are gone. It is unmapped, its
+ * file closed, and its heap kept on a list for the life of the process; losing a catalog is rare.
+ * No reader table is needed: one user at a time. */
 #include "index/catalog-internal.h"
 
 #include <endian.h>
@@ -24,7 +25,7 @@
 
 #define HC_ENV_MAP_BYTES_MIN (16 * HC_MIB)
 #define HC_ENV_MAP_BYTES_MAX ((uint64_t)1 << 42)
-#define HC_ENV_FLAGS	     (MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOTLS)
+#define HC_ENV_FLAGS         (MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOTLS)
 /* Rows are copied out of the map in pieces of about this size, and handed on outside the guard. */
 #define HC_ENV_LOAD_BYTES (256 * HC_KIB)
 /* A file system with less than this left explains an EIO of a short write. */
@@ -37,7 +38,8 @@ struct hc_env {
 	MDB_env *mdb;
 	MDB_dbi dbis[HC_TABLE_N];
 	bool has_last[HC_TABLE_N];
-	uint64_t last_keys[HC_TABLE_N]; /* at least the highest key there is: above it keys are appended */
+	uint64_t last_keys[HC_TABLE_N]; /* at least the highest key there is: above it keys are
+					   appended */
 	uint64_t ticket;
 	uint64_t epoch;
 	uint64_t file_bytes; /* the file never shrinks by itself */
@@ -153,8 +155,8 @@ uint64_t hc_env_epoch(const struct hc_env *env)
 
 /* Opening */
 
-/* The head of a page in LMDB's data version 1, which later writes to the page believe: LMDB itself checks only what a
- * reader needs, and a damaged `upper` would end in a wild write. */
+/* The head of a page in LMDB's data version 1, which later writes to the page believe: LMDB itself
+ * checks only what a reader needs, and a damaged `upper` would end in a wild write. */
 struct hc_mdb_page {
 	uint64_t number;
 	uint16_t pad;
@@ -237,7 +239,8 @@ static int hc_env_check_root(struct hc_env *env, MDB_txn *txn)
 	return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
 }
 
-/* Handles of the tables and what the meta table says. The version is judged before anything else is believed. */
+/* Handles of the tables and what the meta table says. The version is judged before anything else is
+ * believed. */
 static int hc_env_read_meta(struct hc_env *env, MDB_txn *txn)
 {
 	uint64_t format, ticket, epoch;
@@ -252,9 +255,11 @@ static int hc_env_read_meta(struct hc_env *env, MDB_txn *txn)
 	if (!rc && le64toh(format) != HC_CATALOG_FORMAT)
 		rc = MDB_CORRUPTED;
 	if (!rc)
-		rc = hc_meta_get(txn, env->dbis[HC_TABLE_META], HC_META_TICKET, &ticket, sizeof(ticket));
+		rc = hc_meta_get(txn, env->dbis[HC_TABLE_META], HC_META_TICKET, &ticket,
+				 sizeof(ticket));
 	if (!rc)
-		rc = hc_meta_get(txn, env->dbis[HC_TABLE_META], HC_META_EPOCH, &epoch, sizeof(epoch));
+		rc = hc_meta_get(txn, env->dbis[HC_TABLE_META], HC_META_EPOCH, &epoch,
+				 sizeof(epoch));
 	if (!rc)
 		rc = hc_meta_get(txn, env->dbis[HC_TABLE_META], HC_META_UUID, uuid, sizeof(uuid));
 	if (!rc && memcmp(uuid, env->uuid, sizeof(uuid))) {
@@ -626,7 +631,7 @@ struct hc_env_load {
 	enum hc_table table;
 	bool begun, at_end;
 	uint64_t after; /* the last key handed on */
-	uint8_t *buf;	/* (key, length, value) one after the other */
+	uint8_t *buf;   /* (key, length, value) one after the other */
 	size_t n_bytes;
 	size_t page_bytes;
 };

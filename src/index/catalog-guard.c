@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See catalog-internal.h. A mapped file that is truncated under us, or a media error below it, is a SIGBUS in the thread
- * that reads it: this makes an error of it, for that thread while it runs guarded code only.
+/* See catalog-internal.h. A mapped file that is truncated under us, or a media error below it, is a
+ * SIGBUS in the thread that reads it: this makes an error of it, for that thread while it runs
+ * guarded code only.
  *
- * The handler is process-wide and stays. Where somebody replaced it, it is put on top again: the two may then pass a
- * signal to each other, which ends at the second entry. */
+ * The handler is process-wide and stays. Where somebody replaced it, it is put on top again: the
+ * two may then pass a signal to each other, which ends at the second entry. */
 #include "index/catalog-internal.h"
 
 #include <pthread.h>
@@ -24,7 +25,8 @@ static _Thread_local bool hc_guard_passing;
 #define HC_GUARD_PREVIOUS_MAX 16
 
 static pthread_mutex_t hc_guard_lock = PTHREAD_MUTEX_INITIALIZER; /* writers of the two below */
-static struct sigaction hc_guard_previous[HC_GUARD_PREVIOUS_MAX]; /* an element never changes once counted */
+static struct sigaction
+	hc_guard_previous[HC_GUARD_PREVIOUS_MAX]; /* an element never changes once counted */
 static atomic_int hc_guard_n_previous;
 
 static void hc_guard_die(int number, const siginfo_t *info)

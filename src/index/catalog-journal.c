@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The journal of the catalog: two files of records, written in turn. See catalog-internal.h.
  *
- *   record   magic 4 | value length 2 | table 1 | op 1 | ticket 8 | key 8 | checksum 8 | value, padded to 8
+ *   record   magic 4 | value length 2 | table 1 | op 1 | ticket 8 | key 8 | checksum 8 | value,
+ * padded to 8
  *
- * The checksum is XXH3 over the record without it, its seed the epoch. The other file is begun anew from its start, over
- * the old records, once all of those are committed: what is left behind the newest record there is either broken or has
- * a ticket that does not count. Both files get their blocks at open, so that a full disk does not stop small changes. */
+ * The checksum is XXH3 over the record without it, its seed the epoch. The other file is begun anew
+ * from its start, over the old records, once all of those are committed: what is left behind the
+ * newest record there is either broken or has a ticket that does not count. Both files get their
+ * blocks at open, so that a full disk does not stop small changes. */
 #include "index/catalog-internal.h"
 
 #include <endian.h>
@@ -70,7 +72,8 @@ int hc_journal_open(int dirfd, struct hc_journal **journal_p)
 		return -ENOMEM;
 	journal->fds[1] = -1;
 	for (int i = 0; i < 2; i++) {
-		journal->fds[i] = openat(dirfd, hc_journal_names[i], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		journal->fds[i] =
+			openat(dirfd, hc_journal_names[i], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (journal->fds[i] < 0) {
 			int rc = -errno;
 
@@ -104,7 +107,8 @@ int hc_journal_reset(struct hc_journal *journal, uint64_t epoch)
 			return rc;
 		}
 		if (fallocate(journal->fds[i], FALLOC_FL_KEEP_SIZE, 0, HC_JOURNAL_ROOM_BYTES))
-			hc_debug("catalog", "%s gets its blocks as it grows: %m", hc_journal_names[i]);
+			hc_debug("catalog", "%s gets its blocks as it grows: %m",
+				 hc_journal_names[i]);
 		journal->last_tickets[i] = 0;
 	}
 	journal->now = 0;
@@ -136,8 +140,8 @@ int hc_journal_append(struct hc_journal *journal, const struct hc_change *change
 	memset(buf, 0, n);
 	if (change->n_bytes)
 		memcpy(buf + sizeof(head), value, change->n_bytes);
-	head.checksum = hc_journal_checksum(&head, buf + sizeof(head), n - sizeof(head),
-					    journal->epoch);
+	head.checksum =
+		hc_journal_checksum(&head, buf + sizeof(head), n - sizeof(head), journal->epoch);
 	memcpy(buf, &head, sizeof(head));
 	rc = hc_pwrite_full(journal->fds[journal->now], buf, n, (off_t)journal->at);
 	if (rc) {
@@ -201,7 +205,8 @@ static int hc_journal_list_add(struct hc_journal_list *list, const struct hc_jou
 }
 
 /* Up to the first record that is not whole. */
-static int hc_journal_read_file(int fd, uint64_t epoch, uint64_t ticket, struct hc_journal_list *list)
+static int hc_journal_read_file(int fd, uint64_t epoch, uint64_t ticket,
+				struct hc_journal_list *list)
 {
 	uint8_t value[HC_VALUE_BYTES_MAX + 8];
 	struct hc_journal_head head;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recency file: when each page was last used, which is worth a guess after a restart and no more. A damaged or absent
- * file is no error.
+/* The recency file: when each page was last used, which is worth a guess after a restart and no
+ * more. A damaged or absent file is no error.
  *
- *   magic 8 | number of rows 8 | checksum of the rows 8 | rows of (sequence 8, stamp 4, hits 4)      little-endian */
+ *   magic 8 | number of rows 8 | checksum of the rows 8 | rows of (sequence 8, stamp 4, hits 4)
+ * little-endian */
 #include "index/catalog-internal.h"
 
 #include <endian.h>
@@ -16,8 +17,8 @@
 #include "util/io.h"
 #include "util/log.h"
 
-#define HC_RECENCY_FILE	 "recency"
-#define HC_RECENCY_NEW	 "recency.new"
+#define HC_RECENCY_FILE  "recency"
+#define HC_RECENCY_NEW   "recency.new"
 #define HC_RECENCY_MAGIC "HCRECN01"
 #define HC_RECENCY_PIECE 4096
 
@@ -68,7 +69,8 @@ static int hc_recency_write(int fd, const struct hc_recency *rows, size_t n)
 
 int hc_recency_store_at(int dirfd, const struct hc_recency *rows, size_t n)
 {
-	hc_autofd int fd = openat(dirfd, HC_RECENCY_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	hc_autofd int fd =
+		openat(dirfd, HC_RECENCY_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	int rc = fd < 0 ? -errno : 0;
 
 	if (!rc)
@@ -128,7 +130,8 @@ int hc_recency_load_at(int dirfd, struct hc_recency **rows_p, size_t *n_p)
 		if (rc == -ENOMEM)
 			return rc;
 		if (rc)
-			hc_warn("catalog", "the recency file is damaged: pages start as equally old");
+			hc_warn("catalog",
+				"the recency file is damaged: pages start as equally old");
 	} else if (errno != ENOENT) {
 		hc_warn("catalog", "cannot read the recency file: %m");
 	}

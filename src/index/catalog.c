@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of changes, its thread and the life of the catalog. See catalog.h.
  *
- * Locks in order: journal_lock (append order is ticket order), env_lock (whoever touches the environment), lock (queue
- * and state). The first two are held over I/O and are taken by nobody who must not wait: put without `now` takes only
- * the last. */
+ * Locks in order: journal_lock (append order is ticket order), env_lock (whoever touches the
+ * environment), lock (queue and state). The first two are held over I/O and are taken by nobody who
+ * must not wait: put without `now` takes only the last. */
 #include "index/catalog-internal.h"
 
 #include <fcntl.h>
@@ -19,12 +19,12 @@
 #define HC_QUEUE_BYTES_MAX   (512 * HC_MIB)
 #define HC_QUEUE_WAIT_NS     (30 * HC_NS_PER_S)
 #define HC_BATCH_CHANGES     4096
-#define HC_CHUNK_ROOM	     (64 * HC_KIB - 32)
+#define HC_CHUNK_ROOM        (64 * HC_KIB - 32)
 /* A batch is whole chunks: the last one may go beyond. */
-#define HC_BATCH_MAX	     (HC_BATCH_CHANGES + HC_CHUNK_ROOM / sizeof(struct hc_change))
+#define HC_BATCH_MAX         (HC_BATCH_CHANGES + HC_CHUNK_ROOM / sizeof(struct hc_change))
 #define HC_COMMIT_DEFAULT_NS (100 * HC_NS_PER_MS)
-#define HC_RETRY_NS	     HC_NS_PER_S
-#define HC_CLOSE_TRIES	     3
+#define HC_RETRY_NS          HC_NS_PER_S
+#define HC_CLOSE_TRIES       3
 #define HC_MAP_BYTES_DEFAULT HC_GIB
 
 struct hc_chunk {
@@ -46,8 +46,8 @@ struct hc_catalog {
 	struct hc_journal *journal; /* journal_lock */
 
 	pthread_mutex_t env_lock;
-	struct hc_env *env;		 /* env_lock; NULL when lost */
-	struct hc_chunk *batch;		 /* env_lock: taken from the queue, not committed yet */
+	struct hc_env *env;               /* env_lock; NULL when lost */
+	struct hc_chunk *batch;           /* env_lock: taken from the queue, not committed yet */
 	struct hc_change **batch_changes; /* env_lock; HC_BATCH_MAX */
 
 	pthread_mutex_t lock; /* all below */
@@ -113,8 +113,8 @@ static int hc_queue_wait(struct hc_catalog *c)
 {
 	uint64_t deadline_ns = hc_clock_now_ns() + HC_QUEUE_WAIT_NS;
 
-	while (!c->lost && (c->n_pending >= HC_QUEUE_CHANGES_MAX ||
-			    c->n_pending_bytes >= HC_QUEUE_BYTES_MAX)) {
+	while (!c->lost &&
+	       (c->n_pending >= HC_QUEUE_CHANGES_MAX || c->n_pending_bytes >= HC_QUEUE_BYTES_MAX)) {
 		/* Waiting for a full disk would stop everybody for long. */
 		if (c->failure)
 			return c->failure;
@@ -181,8 +181,10 @@ static int hc_catalog_change(struct hc_catalog *c, struct hc_change *head, const
 int hc_catalog_put(struct hc_catalog *catalog, enum hc_table table, uint64_t key, const void *value,
 		   size_t n_bytes, bool now, uint64_t *ticket_p)
 {
-	struct hc_change head = {
-		.key = key, .table = (uint8_t)table, .op = HC_CHANGE_PUT, .n_bytes = (uint16_t)n_bytes};
+	struct hc_change head = {.key = key,
+				 .table = (uint8_t)table,
+				 .op = HC_CHANGE_PUT,
+				 .n_bytes = (uint16_t)n_bytes};
 
 	hc_assert(table < HC_TABLE_N && n_bytes <= HC_VALUE_BYTES_MAX);
 	hc_assert(table != HC_TABLE_META || key > HC_META_EPOCH);
@@ -253,7 +255,8 @@ void hc_catalog_stats(struct hc_catalog *catalog, struct hc_catalog_stats *stats
 
 /* Loss */
 
-/* Takes the file's name away, so that the next start does not believe it. Only the newest bad file is kept. */
+/* Takes the file's name away, so that the next start does not believe it. Only the newest bad file
+ * is kept. */
 static int hc_catalog_set_aside(struct hc_catalog *c)
 {
 	char name[64], old[64];
@@ -381,7 +384,8 @@ static void hc_batch_failed(struct hc_catalog *c, int rc)
 {
 	pthread_mutex_lock(&c->lock);
 	if (c->failure != rc)
-		hc_error("catalog", "cannot commit to %s: %s; will try again", c->dir, strerror(-rc));
+		hc_error("catalog", "cannot commit to %s: %s; will try again", c->dir,
+			 strerror(-rc));
 	c->failure = rc;
 	c->n_failures++;
 	c->retry_ns = hc_clock_now_ns() + HC_RETRY_NS;
@@ -475,7 +479,8 @@ int hc_catalog_recency_load(struct hc_catalog *catalog, struct hc_recency **rows
 /* Load and renew */
 
 int hc_catalog_load(struct hc_catalog *catalog, enum hc_table table,
-		    int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes), void *arg)
+		    int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes),
+		    void *arg)
 {
 	int rc;
 
@@ -623,7 +628,8 @@ static int hc_catalog_replay(struct hc_catalog *c)
 {
 	struct hc_change **changes;
 	size_t n;
-	int rc = hc_journal_read(c->journal, hc_env_epoch(c->env), hc_env_ticket(c->env), &changes, &n);
+	int rc = hc_journal_read(c->journal, hc_env_epoch(c->env), hc_env_ticket(c->env), &changes,
+				 &n);
 
 	if (rc)
 		return rc;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See dirlist.h. A stripe's table is open addressing with linear steps and no tombstones (removal shifts back); a
- * directory without pages has no place in it. */
+/* See dirlist.h. A stripe's table is open addressing with linear steps and no tombstones (removal
+ * shifts back); a directory without pages has no place in it. */
 #include "index/dirlist.h"
 
 #include <stdatomic.h>
 
-#define HC_DIR_STRIPES 64
+#define HC_DIR_STRIPES  64
 #define HC_DIR_ROOM_MIN 8
 
 struct hc_dir_head {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The directory lists of the index: which pages a directory shows. Doubly linked through the entries by number, so that
- * a page costs nothing extra; heads in striped tables, a lock each (below the shard locks, leaf). The entry's shard is
- * locked in add and remove. Used by index.c alone. */
+/* The directory lists of the index: which pages a directory shows. Doubly linked through the
+ * entries by number, so that a page costs nothing extra; heads in striped tables, a lock each
+ * (below the shard locks, leaf). The entry's shard is locked in add and remove. Used by index.c
+ * alone. */
 #ifndef HC_INDEX_DIRLIST_H
 #define HC_INDEX_DIRLIST_H
 

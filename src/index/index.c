@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries, their shards and tables. See index.h.
  *
- *   slab (4 MiB) = 128 chunks (32 KiB) = head + 215 entries       number = chunk << 8 | place in the chunk
- *   a chunk belongs to one shard for ever; a shard keeps a list of its free entries
+ *   slab (4 MiB) = 128 chunks (32 KiB) = head + 215 entries       number = chunk << 8 | place in
+ * the chunk a chunk belongs to one shard for ever; a shard keeps a list of its free entries
  *
  *   table of a shard: buckets of one cache line
  *     | 10 tags of 16 bits (0: empty) | overflow | - | 10 entry numbers |
- *   a key's way: its own bucket, the other of the pair of lines, then buckets all over the table, at last one by one
- *   overflow counts the entries that passed the bucket on their way because it was full: a look-up goes on only where it
- *   is not 0, and removal leaves no tombstones.
+ *   a key's way: its own bucket, the other of the pair of lines, then buckets all over the table,
+ * at last one by one overflow counts the entries that passed the bucket on their way because it was
+ * full: a look-up goes on only where it is not 0, and removal leaves no tombstones.
  *
- * The place in the table comes from the key by multiplications with secret numbers: who chooses names cannot choose
- * places. */
+ * The place in the table comes from the key by multiplications with secret numbers: who chooses
+ * names cannot choose places. */
 #include "index/index.h"
 
 #include <endian.h>
@@ -22,17 +22,18 @@
 #include "util/log.h"
 #include "util/rng.h"
 
-#define HC_SLAB_BYTES	    (4 * HC_MIB)
-#define HC_CHUNK_BYTES	    (32 * HC_KIB)
+#define HC_SLAB_BYTES       (4 * HC_MIB)
+#define HC_CHUNK_BYTES      (32 * HC_KIB)
 #define HC_CHUNK_HEAD_BYTES 88
 #define HC_CHUNK_ENTRIES    ((HC_CHUNK_BYTES - HC_CHUNK_HEAD_BYTES) / sizeof(struct hc_entry))
-#define HC_CHUNK_SHIFT	    8
-#define HC_SLAB_CHUNKS	    (HC_SLAB_BYTES / HC_CHUNK_BYTES)
-/* Every number below HC_ENTRY_NONE has its slab here; 1 MiB of address space, touched as it is used. */
-#define HC_SLABS_MAX	  (((uint64_t)1 << (32 - HC_CHUNK_SHIFT)) / HC_SLAB_CHUNKS)
-#define HC_CHUNKS_MAX	  (HC_SLABS_MAX * HC_SLAB_CHUNKS - 1)
-#define HC_BUCKET_SLOTS	  10
-#define HC_BUCKETS_MIN	  4
+#define HC_CHUNK_SHIFT      8
+#define HC_SLAB_CHUNKS      (HC_SLAB_BYTES / HC_CHUNK_BYTES)
+/* Every number below HC_ENTRY_NONE has its slab here; 1 MiB of address space, touched as it is
+ * used. */
+#define HC_SLABS_MAX      (((uint64_t)1 << (32 - HC_CHUNK_SHIFT)) / HC_SLAB_CHUNKS)
+#define HC_CHUNKS_MAX     (HC_SLABS_MAX * HC_SLAB_CHUNKS - 1)
+#define HC_BUCKET_SLOTS   10
+#define HC_BUCKETS_MIN    4
 #define HC_OVERFLOW_STUCK UINT16_MAX
 /* From here on a way goes from bucket to bucket, so that it meets every one. */
 #define HC_WAY_LINEAR 16
@@ -63,8 +64,8 @@ struct hc_shard {
 	struct hc_bucket *_Atomic buckets;
 	_Atomic uint32_t n_buckets;
 	uint32_t n_named;
-	uint32_t n_named_max; /* grow above */
-	uint32_t free;	      /* entry number, chained by dir_next */
+	uint32_t n_named_max;   /* grow above */
+	uint32_t free;          /* entry number, chained by dir_next */
 	struct hc_chunk *chunk; /* with entries that were never given out */
 	uint32_t chunk_used;
 	uint32_t shard_i;
@@ -75,7 +76,7 @@ struct hc_index {
 	struct hc_shard shards[HC_INDEX_SHARDS];
 	uint64_t secret[6];
 	struct hc_chunk *_Atomic *slabs; /* HC_SLABS_MAX */
-	pthread_mutex_t slab_lock;	 /* leaf: growth of slabs and n_chunks */
+	pthread_mutex_t slab_lock;       /* leaf: growth of slabs and n_chunks */
 	_Atomic uint32_t n_chunks;
 	_Atomic uint32_t n_slabs;
 	_Atomic uint32_t stamp;
@@ -141,8 +142,8 @@ static inline struct hc_shard *hc_mix_shard(struct hc_index *index, uint64_t mix
 static inline struct hc_chunk *hc_number_chunk(struct hc_index *index, uint32_t number)
 {
 	uint32_t chunk_i = number >> HC_CHUNK_SHIFT;
-	struct hc_chunk *slab = atomic_load_explicit(&index->slabs[chunk_i / HC_SLAB_CHUNKS],
-						     memory_order_acquire);
+	struct hc_chunk *slab =
+		atomic_load_explicit(&index->slabs[chunk_i / HC_SLAB_CHUNKS], memory_order_acquire);
 
 	return (struct hc_chunk *)((char *)slab + (chunk_i % HC_SLAB_CHUNKS) * HC_CHUNK_BYTES);
 }
@@ -196,7 +197,8 @@ void hc_shard_unlock(struct hc_shard *shard)
 
 /* Buckets */
 
-/* Bits 15, 31, 47, 63 for the lanes that may equal the tag: never too few; a lane above a true match may be wrong. */
+/* Bits 15, 31, 47, 63 for the lanes that may equal the tag: never too few; a lane above a true
+ * match may be wrong. */
 static inline uint64_t hc_lanes_equal(uint64_t word, uint64_t pattern)
 {
 	uint64_t x = word ^ pattern;
@@ -274,7 +276,8 @@ static void hc_buckets_put(struct hc_bucket *buckets, uint32_t n, uint64_t key_m
 	}
 }
 
-static void hc_buckets_remove(struct hc_bucket *buckets, uint32_t n, uint64_t key_mix, uint32_t number)
+static void hc_buckets_remove(struct hc_bucket *buckets, uint32_t n, uint64_t key_mix,
+			      uint32_t number)
 {
 	for (uint32_t step = 0; step < n + HC_WAY_LINEAR; step++) {
 		struct hc_bucket *bucket = &buckets[hc_mix_way(key_mix, step, n)];
@@ -361,7 +364,8 @@ static void *hc_slab_map(void)
 	if (slab != raw)
 		munmap(raw, (size_t)(slab - raw));
 	munmap(slab + HC_SLAB_BYTES, (size_t)(raw + HC_SLAB_BYTES - slab));
-	/* A random look-up misses the TLB with small pages; without huge pages it is only slower. */
+	/* A random look-up misses the TLB with small pages; without huge pages it is only slower.
+	 */
 	madvise(slab, HC_SLAB_BYTES, MADV_HUGEPAGE);
 	return slab;
 }
@@ -662,7 +666,8 @@ bool hc_index_step(struct hc_index *index, uint64_t *cursor_p, size_t n,
 			cursor = (uint64_t)(chunk_i + 1) << HC_CHUNK_SHIFT;
 	}
 	*cursor_p = cursor;
-	return cursor >> HC_CHUNK_SHIFT < atomic_load_explicit(&index->n_chunks, memory_order_acquire);
+	return cursor >> HC_CHUNK_SHIFT <
+	       atomic_load_explicit(&index->n_chunks, memory_order_acquire);
 }
 
 struct hc_each {
@@ -728,7 +733,8 @@ void hc_index_reserve(struct hc_index *index, uint64_t n)
 
 static uint32_t hc_shard_probe_max_locked(struct hc_shard *shard)
 {
-	const struct hc_bucket *buckets = atomic_load_explicit(&shard->buckets, memory_order_relaxed);
+	const struct hc_bucket *buckets =
+		atomic_load_explicit(&shard->buckets, memory_order_relaxed);
 	uint32_t n = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
 	uint32_t longest = 0;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction order: a heap of (key, entry number, sequence low bits), smallest key first. Keys of entries only grow
- * between push and pop, so a popped record whose key is stale is pushed again with the true key: the first record
- * popped with a true key is the true minimum (lazy re-filing). A touch is therefore one plain store in the entry.
- * Any thread; one lock each (a leaf but for the allocator). */
+/* Eviction order: a heap of (key, entry number, sequence low bits), smallest key first. Keys of
+ * entries only grow between push and pop, so a popped record whose key is stale is pushed again
+ * with the true key: the first record popped with a true key is the true minimum (lazy re-filing).
+ * A touch is therefore one plain store in the entry. Any thread; one lock each (a leaf but for the
+ * allocator). */
 #ifndef HC_INDEX_ORDER_H
 #define HC_INDEX_ORDER_H
 

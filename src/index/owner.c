@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See owner.h. Owners are kept for the life of the node: there are few, and a number must never change its meaning. The
- * array never moves, so that a look-up by number takes no lock: whoever holds a number got it from somebody who saw its
- * owner written. */
+/* See owner.h. Owners are kept for the life of the node: there are few, and a number must never
+ * change its meaning. The array never moves, so that a look-up by number takes no lock: whoever
+ * holds a number got it from somebody who saw its owner written. */
 #include "index/owner.h"
 
 #include <pthread.h>
@@ -9,13 +9,14 @@
 
 #include "util/log.h"
 
-#define HC_OWNERS_MAX	   65535
+#define HC_OWNERS_MAX      65535
 #define HC_OWNERS_ROOM_MIN 16
 
 struct hc_owners {
-	struct hc_owner *owners; /* room for all there can be; the kernel gives pages as they are used */
-	_Atomic uint32_t n;	 /* written under lock */
-	pthread_mutex_t lock;	 /* all below, and additions */
+	struct hc_owner
+		*owners;    /* room for all there can be; the kernel gives pages as they are used */
+	_Atomic uint32_t n; /* written under lock */
+	pthread_mutex_t lock; /* all below, and additions */
 	uint32_t room;
 	uint16_t *table; /* number + 1, 0: free; 2 * room places, so at most half full */
 	bool full_told;
@@ -70,7 +71,8 @@ static int hc_owners_intern_locked(struct hc_owners *owners, const struct hc_own
 	}
 	if (owners->n == HC_OWNERS_MAX) {
 		if (!owners->full_told)
-			hc_error("index", "more than %d different owners and modes of pages; use fewer",
+			hc_error("index",
+				 "more than %d different owners and modes of pages; use fewer",
 				 HC_OWNERS_MAX);
 		owners->full_told = true;
 		return -ENOSPC;

@@ -5,18 +5,18 @@
  *   number     7 bits a byte, lowest first, high bit: more follow; shortest form only
  *   text       length as a number, then the bytes, no NUL
  *
- * A page row is most of the catalog's bytes: what is usually empty has a bit in `has` and takes no room. Every row has
- * exactly one form, so that what is read back and packed again is the same. */
+ * A page row is most of the catalog's bytes: what is usually empty has a bit in `has` and takes no
+ * room. Every row has exactly one form, so that what is read back and packed again is the same. */
 #include "index/rows.h"
 
-#define HC_ROW_VERSION 1
+#define HC_ROW_VERSION    1
 #define HC_ROW_HAS_PARENT 0x1u
-#define HC_ROW_HAS_FILE	  0x2u
-#define HC_ROW_HAS_NAME	  0x4u
-#define HC_ROW_HAS_ALL	  0x7u
+#define HC_ROW_HAS_FILE   0x2u
+#define HC_ROW_HAS_NAME   0x4u
+#define HC_ROW_HAS_ALL    0x7u
 
-#define HC_ROW_DEPTH_MAX ((1u << 24) - 1)
-#define HC_ROW_MODE_MAX	 07777u
+#define HC_ROW_DEPTH_MAX  ((1u << 24) - 1)
+#define HC_ROW_MODE_MAX   07777u
 #define HC_ROW_PAGE_FLAGS (HC_ROW_PAGE_OPAQUE | HC_ROW_PAGE_UNNAMED)
 
 struct hc_pack {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs of catalog values: fields behind a version byte, small numbers in few bytes, then optional text (rows.c has the
- * format). What is read is input: every field is checked, -EBADMSG for impossible ones, -EPROTO for a newer version.
- * What is packed must be possible (permission bits in mode, 24 bits of depth, sizes of pages below 4 GiB, names that
- * are one component): anything else is a programmer's error. Pure functions. */
+/* Codecs of catalog values: fields behind a version byte, small numbers in few bytes, then optional
+ * text (rows.c has the format). What is read is input: every field is checked, -EBADMSG for
+ * impossible ones, -EPROTO for a newer version. What is packed must be possible (permission bits in
+ * mode, 24 bits of depth, sizes of pages below 4 GiB, names that are one component): anything else
+ * is a programmer's error. Pure functions. */
 #ifndef HC_INDEX_ROWS_H
 #define HC_INDEX_ROWS_H
 
 #include "model/hash.h"
 #include "util/base.h"
 
-#define HC_ROW_BYTES_MAX 4096
+#define HC_ROW_BYTES_MAX  4096
 #define HC_NAME_BYTES_MAX 255
 #define HC_PATH_BYTES_MAX 3072
 
@@ -19,7 +20,7 @@ struct hc_row_page {
 	uint64_t size_bytes;
 	uint64_t checksum;
 	uint64_t mtime_ns;
-	uint64_t file;	 /* 0: the page's own file (by series, hash, sequence) */
+	uint64_t file;   /* 0: the page's own file (by series, hash, sequence) */
 	uint64_t offset; /* of run files; 0 */
 	uint32_t series;
 	uint32_t depth;
@@ -28,7 +29,7 @@ struct hc_row_page {
 	uint32_t gid;
 	uint16_t mode;
 	uint16_t disk;
-	uint16_t flags; /* HC_ROW_PAGE_* */
+	uint16_t flags;                   /* HC_ROW_PAGE_* */
 	char name[HC_PATH_BYTES_MAX + 1]; /* opaque pages: path relative to the space; else empty */
 };
 #define HC_ROW_PAGE_OPAQUE  0x1u

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See walk.h. A fixed array of walks, a chained table over them, and a list from the last used to the oldest. */
+/* See walk.h. A fixed array of walks, a chained table over them, and a list from the last used to
+ * the oldest. */
 #include "index/walk.h"
 
-#define HC_WALKS_MAX	    4096
-#define HC_WALK_PAGES_MAX   4096
-#define HC_WALK_IDLE_NS	    (HC_NS_PER_S / 2)
-#define HC_WALK_NONE	    UINT16_MAX
-#define HC_WALK_CHAINS	    4096 /* power of two */
+#define HC_WALKS_MAX      4096
+#define HC_WALK_PAGES_MAX 4096
+#define HC_WALK_IDLE_NS   (HC_NS_PER_S / 2)
+#define HC_WALK_NONE      UINT16_MAX
+#define HC_WALK_CHAINS    4096 /* power of two */
 
 struct hc_walk {
 	uint64_t tree;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Content checksum of a page: XXH3-64 (seed = page length) over the little-endian XXH3-64 of each 64 KiB leaf,
- * so that it can be computed in parts, in parallel, and while bytes arrive. It detects damage; it never names
- * a page. Pure functions. */
+/* Content checksum of a page: XXH3-64 (seed = page length) over the little-endian XXH3-64 of each
+ * 64 KiB leaf, so that it can be computed in parts, in parallel, and while bytes arrive. It detects
+ * damage; it never names a page. Pure functions. */
 #ifndef HC_MODEL_CHECKSUM_H
 #define HC_MODEL_CHECKSUM_H
 

@@ -2,7 +2,7 @@
 /* What operators ask of the whole node: sync, evict, verify, gc, stats. */
 #include "node/internal.h"
 
-#define HC_ADMIN_BATCH	 1024u
+#define HC_ADMIN_BATCH   1024u
 #define HC_ADMIN_LOOK_NS (20 * HC_NS_PER_MS)
 
 struct hc_admin_pick {
@@ -20,7 +20,9 @@ static int hc_admin_pick_one(void *arg, struct hc_entry *entry)
 }
 
 /* Calls work on every page there is, in batches. */
-static int hc_admin_walk(struct hc_node *node, void (*work)(struct hc_node *node, const struct hc_page_info *page, void *arg),
+static int hc_admin_walk(struct hc_node *node,
+			 void (*work)(struct hc_node *node, const struct hc_page_info *page,
+				      void *arg),
 			 void *arg)
 {
 	struct hc_admin_pick pick = {.node = node, .room = HC_ADMIN_BATCH};
@@ -73,7 +75,8 @@ static int hc_sync_state(struct hc_node *node, uint32_t number, uint64_t sequenc
 		rc = -ENOENT;
 	else if (entry->flags & HC_ENTRY_CATALOGUED)
 		rc = 0;
-	else if (entry->disk != HC_ENTRY_NO_DISK || entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_WRITING))
+	else if (entry->disk != HC_ENTRY_NO_DISK ||
+		 entry->flags & (HC_ENTRY_DIRTY | HC_ENTRY_WRITING))
 		rc = -EAGAIN;
 	else
 		rc = -EIO;
@@ -112,7 +115,8 @@ static int hc_sync_force_chain(struct hc_node *node, uint32_t number, uint64_t s
 	return 0;
 }
 
-int hc_node_sync_page(struct hc_node *node, uint32_t number, uint64_t sequence, uint64_t deadline_ns)
+int hc_node_sync_page(struct hc_node *node, uint32_t number, uint64_t sequence,
+		      uint64_t deadline_ns)
 {
 	int rc;
 
@@ -166,7 +170,8 @@ int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 		if (now_ns >= deadline_ns)
 			break;
 		if (hc_backup_busy(node))
-			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
+			hc_wait_for(&node->room, seen,
+				    hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
 	}
 	if (!rc)
 		rc = hc_admin_walk(node, hc_sync_count_one, &n_left);
@@ -176,7 +181,9 @@ int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 	rc = hc_sync_media(node, hc_max_u64(deadline_ns, hc_clock_now_ns() + HC_NS_PER_S));
 	if (rc || !n_left)
 		return rc;
-	return atomic_load(&node->n_dirty) ? -ETIMEDOUT : hc_disk_over(node, node->config.max_page_bytes) ? -ENOSPC : -EIO;
+	return atomic_load(&node->n_dirty)                       ? -ETIMEDOUT
+	       : hc_disk_over(node, node->config.max_page_bytes) ? -ENOSPC
+								 : -EIO;
 }
 
 /* --- evict --- */
@@ -204,7 +211,7 @@ static void hc_evict_one(struct hc_node *node, const struct hc_key *key, struct 
 		gone = !kept;
 		if (gone && call->memory_only) {
 			hc_entry_drop_slot(node, entry, &after);
-			entry->flags &= (uint16_t)~(HC_ENTRY_IN_MEM | HC_ENTRY_CHECKED);
+			entry->flags &= (uint16_t) ~(HC_ENTRY_IN_MEM | HC_ENTRY_CHECKED);
 			hc_entry_push_space(node, entry);
 			hc_count_series(node, key->series, evicted_memory, 1);
 			hc_count_series(node, key->series, evicted_memory_bytes, size_bytes);
@@ -252,8 +259,8 @@ static void hc_collect_one(struct hc_node *node, const struct hc_page_info *page
 }
 
 /* Deepest first, so that at no moment a page lacks its parent. */
-static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool memory_only, uint64_t deadline_ns,
-			  struct hc_evict_result *result_p)
+static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool memory_only,
+			  uint64_t deadline_ns, struct hc_evict_result *result_p)
 {
 	struct hc_evict_result result = {0};
 	struct hc_evict_call call = {&result, memory_only};
@@ -262,7 +269,8 @@ static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool
 
 	/* What cannot be backed up is kept, and counted. */
 	if (node->store && !node->config.disk_off)
-		rc = memory_only ? hc_node_sync(node, deadline_ns, &n_left) : hc_backup_quiet(node, deadline_ns);
+		rc = memory_only ? hc_node_sync(node, deadline_ns, &n_left)
+				 : hc_backup_quiet(node, deadline_ns);
 	if (rc)
 		hc_debug(HC_NODE, "evict: not everything is backed up: %s", strerror(-rc));
 	if (collect->n)
@@ -283,13 +291,14 @@ int hc_backup_quiet(struct hc_node *node, uint64_t deadline_ns)
 		if (now_ns >= deadline_ns)
 			return -ETIMEDOUT;
 		if (hc_backup_busy(node))
-			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
+			hc_wait_for(&node->room, seen,
+				    hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
 	}
 	return 0;
 }
 
-int hc_node_evict(struct hc_node *node, const struct hc_key *keys, size_t n, bool memory_only, uint64_t deadline_ns,
-		  struct hc_evict_result *result_p)
+int hc_node_evict(struct hc_node *node, const struct hc_key *keys, size_t n, bool memory_only,
+		  uint64_t deadline_ns, struct hc_evict_result *result_p)
 {
 	struct hc_collect collect = {0};
 	int rc = 0;
@@ -313,7 +322,8 @@ int hc_node_evict(struct hc_node *node, const struct hc_key *keys, size_t n, boo
 	return hc_evict_pages(node, &collect, memory_only, deadline_ns, result_p);
 }
 
-static int hc_collect_dir(struct hc_node *node, uint32_t dir, struct hc_collect *collect, unsigned level)
+static int hc_collect_dir(struct hc_node *node, uint32_t dir, struct hc_collect *collect,
+			  unsigned level)
 {
 	struct hc_dir_item *items;
 	struct hc_dir_info *dirs;
@@ -355,8 +365,8 @@ int hc_node_evict_dir(struct hc_node *node, uint32_t dir, bool memory_only, uint
 
 /* --- verify and gc --- */
 
-int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
-		   struct hc_verify_result *result_p)
+int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t done, uint64_t total),
+		   void *arg, struct hc_verify_result *result_p)
 {
 	struct hc_verify_result result = {0};
 	struct hc_collect collect = {0};
@@ -414,14 +424,16 @@ int hc_sweep(struct hc_node *node, bool quarantine, uint64_t *n_removed_p, uint6
 	if (atomic_load(&node->rebuilding))
 		return -EAGAIN;
 	pthread_mutex_lock(&node->gc_lock);
-	/* Staging files that are being adopted have their sequence, but no entry yet: wait for those. */
+	/* Staging files that are being adopted have their sequence, but no entry yet: wait for
+	 * those. */
 	pthread_rwlock_wrlock(&node->adopt_lock);
 	node->gc_sequence = hc_registry_next_sequence(node->registry);
 	pthread_rwlock_unlock(&node->adopt_lock);
 	for (uint16_t disk = 0; !rc && disk < hc_node_n_disks(node); disk++) {
 		uint64_t n, b;
 
-		rc = node->store->ops->sweep(node->store, disk, hc_gc_keep, node, quarantine, &n, &b);
+		rc = node->store->ops->sweep(node->store, disk, hc_gc_keep, node, quarantine, &n,
+					     &b);
 		if (!rc) {
 			n_removed += n;
 			bytes += b;
@@ -443,7 +455,8 @@ void hc_node_stats(struct hc_node *node, struct hc_node_stats *stats_p)
 	struct hc_node_stats stats = {0};
 	struct hc_node_limits limits;
 
-#define HC_NODE_COUNTER_COPY(name) stats.name = atomic_load_explicit(&node->count.name, memory_order_relaxed);
+#define HC_NODE_COUNTER_COPY(name) \
+	stats.name = atomic_load_explicit(&node->count.name, memory_order_relaxed);
 	HC_NODE_COUNTERS(HC_NODE_COUNTER_COPY)
 #undef HC_NODE_COUNTER_COPY
 	hc_node_limits_get(node, &limits);

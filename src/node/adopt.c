@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a start finds: catalog rows become pages on disk; READY slots of an earlier daemon's pool become pages in memory
- * (the highest sequence of a key wins); page files without a catalog are read back in the background. One thread, before
- * any other of the node runs, except for the rebuild. */
+/* What a start finds: catalog rows become pages on disk; READY slots of an earlier daemon's pool
+ * become pages in memory (the highest sequence of a key wins); page files without a catalog are
+ * read back in the background. One thread, before any other of the node runs, except for the
+ * rebuild. */
 #include "node/internal.h"
 
 struct hc_adopt {
 	struct hc_node *node;
 	struct hc_recency *recency; /* by sequence */
 	size_t n_recency, recency_i;
-	uint64_t recency_last;	    /* highest sequence in it */
+	uint64_t recency_last; /* highest sequence in it */
 	uint32_t stamp_last;
 	uint64_t n_bad;
-	uint32_t space_last;	    /* priority cache */
+	uint32_t space_last; /* priority cache */
 	uint8_t priority_last;
-	uint32_t dir_last;	    /* known to be there */
+	uint32_t dir_last; /* known to be there */
 };
 
 static int hc_recency_compare(const void *a, const void *b)
@@ -33,7 +34,8 @@ static void hc_adopt_recency(struct hc_adopt *adopt)
 	for (size_t i = 1; i < adopt->n_recency && sorted; i++)
 		sorted = adopt->recency[i - 1].sequence < adopt->recency[i].sequence;
 	if (!sorted)
-		qsort(adopt->recency, adopt->n_recency, sizeof(*adopt->recency), hc_recency_compare);
+		qsort(adopt->recency, adopt->n_recency, sizeof(*adopt->recency),
+		      hc_recency_compare);
 	for (size_t i = 0; i < adopt->n_recency; i++) {
 		if (adopt->recency[i].stamp > adopt->stamp_last)
 			adopt->stamp_last = adopt->recency[i].stamp;
@@ -44,15 +46,18 @@ static void hc_adopt_recency(struct hc_adopt *adopt)
 	hc_index_reserve(adopt->node->index, adopt->n_recency);
 }
 
-/* Rows come in the order of their sequence, as the recency array does: one merge. What was published after recency was
- * last stored is the newest of all. */
+/* Rows come in the order of their sequence, as the recency array does: one merge. What was
+ * published after recency was last stored is the newest of all. */
 static void hc_adopt_stamp(struct hc_adopt *adopt, struct hc_entry *entry)
 {
-	while (adopt->recency_i < adopt->n_recency && adopt->recency[adopt->recency_i].sequence < entry->sequence)
+	while (adopt->recency_i < adopt->n_recency &&
+	       adopt->recency[adopt->recency_i].sequence < entry->sequence)
 		adopt->recency_i++;
-	if (adopt->recency_i < adopt->n_recency && adopt->recency[adopt->recency_i].sequence == entry->sequence) {
+	if (adopt->recency_i < adopt->n_recency &&
+	    adopt->recency[adopt->recency_i].sequence == entry->sequence) {
 		entry->stamp = adopt->recency[adopt->recency_i].stamp;
-		entry->hits = (uint16_t)hc_min_u64(adopt->recency[adopt->recency_i].hits, UINT16_MAX);
+		entry->hits =
+			(uint16_t)hc_min_u64(adopt->recency[adopt->recency_i].hits, UINT16_MAX);
 	} else if (entry->sequence > adopt->recency_last) {
 		entry->stamp = adopt->stamp_last + 1;
 	}
@@ -67,7 +72,8 @@ static uint8_t hc_adopt_priority(struct hc_adopt *adopt, uint32_t space)
 	return adopt->priority_last;
 }
 
-/* Makes room for a body of `sequence`: an older one of the key goes. -EEXIST when a newer (or the same) is there. */
+/* Makes room for a body of `sequence`: an older one of the key goes. -EEXIST when a newer (or the
+ * same) is there. */
 static int hc_adopt_clear(struct hc_node *node, const struct hc_key *key, uint64_t sequence)
 {
 	struct hc_shard *shard = hc_node_shard(node, &key->hash);
@@ -87,8 +93,8 @@ static int hc_adopt_clear(struct hc_node *node, const struct hc_key *key, uint64
 }
 
 /* A page on disk, from a row or from a file's metadata. */
-static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, uint64_t sequence, struct hc_adopt *adopt,
-			 bool catalogued)
+static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, uint64_t sequence,
+			 struct hc_adopt *adopt, bool catalogued)
 {
 	struct hc_key key = {row->series, row->hash};
 	uint32_t space = hc_series_space(node->registry, row->series);
@@ -98,7 +104,8 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	struct hc_entry *entry;
 	int rc;
 
-	if (!space || row->disk >= hc_node_n_disks(node) || !row->size_bytes || row->size_bytes > UINT32_MAX)
+	if (!space || row->disk >= hc_node_n_disks(node) || !row->size_bytes ||
+	    row->size_bytes > UINT32_MAX)
 		return -EBADMSG;
 	hc_registry_sequence_seen(node->registry, sequence);
 	rc = hc_family_add(node, row->series, &row->parent, 0, 1);
@@ -128,7 +135,8 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 		entry->flags |= HC_ENTRY_SUMMED | (catalogued ? HC_ENTRY_CATALOGUED : 0);
 		if (hc_owners_intern(node->owners, &owner, &entry->owner))
 			entry->owner = 0;
-		if (row->flags & HC_ROW_PAGE_OPAQUE && !hc_opaque_set(node, entry->number, row->name))
+		if (row->flags & HC_ROW_PAGE_OPAQUE &&
+		    !hc_opaque_set(node, entry->number, row->name))
 			entry->flags |= HC_ENTRY_OPAQUE;
 		hc_family_adopt(node, entry);
 		if (row->dir)
@@ -193,7 +201,8 @@ static int hc_adopt_new(struct hc_adopt *adopt, hc_slot_id slot, const struct hc
 	struct hc_shard *shard = hc_node_shard(node, &page->hash);
 	struct hc_owner owner = {page->uid, page->gid, page->mode};
 	uint8_t priority = hc_adopt_priority(adopt, hc_series_space(node->registry, page->series));
-	struct hc_publish item = {.key = key, .parent = page->parent, .size_bytes = page->size_bytes};
+	struct hc_publish item = {
+		.key = key, .parent = page->parent, .size_bytes = page->size_bytes};
 	struct hc_entry *entry;
 	uint32_t dir = 0;
 	bool skip;
@@ -249,8 +258,8 @@ static int hc_adopt_slot(void *arg, hc_slot_id slot, const struct hc_slot_page *
 	bool same = false, known;
 	int rc = -EEXIST;
 
-	known = hc_series_space(node->registry, page->series) && page->flags & HC_SLOT_FLAG_SUMMED &&
-		page->size_bytes <= UINT32_MAX;
+	known = hc_series_space(node->registry, page->series) &&
+		page->flags & HC_SLOT_FLAG_SUMMED && page->size_bytes <= UINT32_MAX;
 	if (known) {
 		hc_registry_sequence_seen(node->registry, page->sequence);
 		rc = hc_family_add(node, page->series, &page->parent, 1, 0);
@@ -258,8 +267,9 @@ static int hc_adopt_slot(void *arg, hc_slot_id slot, const struct hc_slot_page *
 	if (known && !rc) {
 		hc_shard_lock(shard);
 		entry = hc_shard_find(shard, &key);
-		same = entry && entry->sequence == page->sequence && entry->slot == HC_ENTRY_NO_SLOT &&
-		       entry->size_bytes == page->size_bytes && entry->checksum == page->checksum;
+		same = entry && entry->sequence == page->sequence &&
+		       entry->slot == HC_ENTRY_NO_SLOT && entry->size_bytes == page->size_bytes &&
+		       entry->checksum == page->checksum;
 		if (same) {
 			entry->slot = slot;
 			entry->flags |= HC_ENTRY_UNVERIFIED;
@@ -296,7 +306,8 @@ int hc_adopt_all(struct hc_node *node, bool rebuild)
 		hc_adopt_recency(&adopt);
 		rc = hc_catalog_load(node->catalog, HC_TABLE_PAGES, hc_adopt_row, &adopt);
 		if (rc == -EBADMSG) {
-			hc_error(HC_NODE, "the catalog is damaged: it is rebuilt from the page files");
+			hc_error(HC_NODE,
+				 "the catalog is damaged: it is rebuilt from the page files");
 			hc_count(node, catalog_lost);
 			rc = hc_catalog_renew(node->catalog);
 			if (!rc)
@@ -304,7 +315,8 @@ int hc_adopt_all(struct hc_node *node, bool rebuild)
 			rebuild = true;
 		}
 		if (adopt.n_bad)
-			hc_warn(HC_NODE, "%llu catalog rows could not be used", (unsigned long long)adopt.n_bad);
+			hc_warn(HC_NODE, "%llu catalog rows could not be used",
+				(unsigned long long)adopt.n_bad);
 	}
 	if (!rc && node->pool_dir[0]) {
 		hc_adopt_classes(node);
@@ -321,7 +333,8 @@ int hc_adopt_all(struct hc_node *node, bool rebuild)
 
 /* --- rebuild from page files --- */
 
-static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page *page, int status, const char *path)
+static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page *page, int status,
+			    const char *path)
 {
 	struct hc_adopt *adopt = arg;
 	struct hc_node *node = adopt->node;
@@ -344,9 +357,11 @@ static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page
 	if (atomic_load(&node->stop))
 		return;
 	if (!rc)
-		rc = hc_space_get(node->registry, hc_series_space(node->registry, page->series), &space);
+		rc = hc_space_get(node->registry, hc_series_space(node->registry, page->series),
+				  &space);
 	if (!rc) {
-		/* The page comes back with its space's owner; a directory's search bits mean nothing on a file. */
+		/* The page comes back with its space's owner; a directory's search bits mean
+		 * nothing on a file. */
 		row.uid = space.owner.uid;
 		row.gid = space.owner.gid;
 		row.mode = space.owner.mode & 0666;
@@ -355,7 +370,8 @@ static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page
 			char *slash;
 
 			row.flags |= HC_ROW_PAGE_OPAQUE;
-			snprintf(row.name, sizeof(row.name), "%.*s", (int)sizeof(row.name) - 1, page->name);
+			snprintf(row.name, sizeof(row.name), "%.*s", (int)sizeof(row.name) - 1,
+				 page->name);
 			snprintf(dir, sizeof(dir), "%s", row.name);
 			slash = strrchr(dir, '/');
 			if (slash)
@@ -371,7 +387,8 @@ static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page
 		hc_debug(HC_NODE, "page file %s is not used: %s", path, strerror(-rc));
 		return;
 	}
-	/* Also for a page that is known from the pool only: its file and slot are one body when the sequences agree. */
+	/* Also for a page that is known from the pool only: its file and slot are one body when the
+	 * sequences agree. */
 	if (!rc && !hc_node_stat(node, &key, false, &info)) {
 		hc_count(node, rebuilt);
 		if (hc_row_put(node, info.entry, info.sequence, false, &ticket))
@@ -389,14 +406,17 @@ void hc_rebuild(struct hc_node *node)
 		int rc = node->store->ops->list(node->store, disk, hc_rebuild_file, &adopt);
 
 		if (rc)
-			hc_error(HC_NODE, "cannot list the page files of disk %u: %s", disk, strerror(-rc));
+			hc_error(HC_NODE, "cannot list the page files of disk %u: %s", disk,
+				 strerror(-rc));
 		failed = failed ? failed : rc;
 	}
 	/* Until all rows are there every start does this again. */
 	if (!failed && !atomic_load(&node->stop))
 		failed = hc_registry_rebuilt(node->registry);
 	if (failed)
-		hc_warn(HC_NODE, "the catalog is not whole: the next start reads the page files again");
+		hc_warn(HC_NODE,
+			"the catalog is not whole: the next start reads the page files again");
 	atomic_store(&node->rebuilding, false);
-	hc_info(HC_NODE, "rebuilt %llu pages", (unsigned long long)atomic_load(&node->count.rebuilt));
+	hc_info(HC_NODE, "rebuilt %llu pages",
+		(unsigned long long)atomic_load(&node->count.rebuilt));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Write-behind: dirty pages go to the store in the order of their publish. A page on disk never lacks a known parent
- * there: admission goes by chain, and a written page whose parent is not written yet waits for it (its file has no row
- * until then, so a crash leaves only a file to sweep). */
+/* Write-behind: dirty pages go to the store in the order of their publish. A page on disk never
+ * lacks a known parent there: admission goes by chain, and a written page whose parent is not
+ * written yet waits for it (its file has no row until then, so a crash leaves only a file to
+ * sweep). */
 #include "model/checksum.h"
 #include "node/internal.h"
 #include "store/place.h"
@@ -15,7 +16,8 @@
 
 enum hc_parent_state { HC_PARENT_NONE, HC_PARENT_DISK, HC_PARENT_PENDING, HC_PARENT_SKIPPED };
 
-static enum hc_parent_state hc_parent_state(struct hc_node *node, uint32_t series, const struct hc_hash *hash)
+static enum hc_parent_state hc_parent_state(struct hc_node *node, uint32_t series,
+					    const struct hc_hash *hash)
 {
 	struct hc_key key = {series, *hash};
 	enum hc_parent_state state = HC_PARENT_NONE;
@@ -45,8 +47,9 @@ static enum hc_parent_state hc_sibling_state(struct hc_node *node, const struct 
 	uint32_t *ids;
 	size_t n;
 
-	if (hc_space_get(node->registry, hc_series_space(node->registry, key->series), &space) || space.n_series < 2 ||
-	    space.n_series > HC_SIBLINGS_MAX || hc_series_list(node->registry, space.id, &ids, &n))
+	if (hc_space_get(node->registry, hc_series_space(node->registry, key->series), &space) ||
+	    space.n_series < 2 || space.n_series > HC_SIBLINGS_MAX ||
+	    hc_series_list(node->registry, space.id, &ids, &n))
 		return state;
 	for (size_t i = 0; i < n && state == HC_PARENT_NONE; i++) {
 		if (ids[i] != key->series)
@@ -117,8 +120,9 @@ static bool hc_backup_push(struct hc_node *node, struct hc_entry *entry)
 
 void hc_backup_again(struct hc_node *node, struct hc_entry *entry)
 {
-	if (entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY && !(entry->flags & HC_ENTRY_WRITING) &&
-	    !hc_backup_push(node, entry) && hc_entry_settled(entry))
+	if (entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
+	    !(entry->flags & HC_ENTRY_WRITING) && !hc_backup_push(node, entry) &&
+	    hc_entry_settled(entry))
 		hc_entry_push_mem(node, entry);
 }
 
@@ -205,7 +209,8 @@ static int hc_row_make(struct hc_node *node, const struct hc_entry *entry, void 
 	return 0;
 }
 
-int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool now, uint64_t *ticket_p)
+int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool now,
+	       uint64_t *ticket_p)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, number);
 	struct hc_entry *entry = hc_index_entry(node->index, number);
@@ -232,7 +237,8 @@ int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool no
 		hc_shard_unlock(shard);
 		if (rc || same || !there)
 			break;
-		rc = hc_catalog_put(node->catalog, HC_TABLE_PAGES, sequence, value[turn], n, now, ticket_p);
+		rc = hc_catalog_put(node->catalog, HC_TABLE_PAGES, sequence, value[turn], n, now,
+				    ticket_p);
 		put = put || !rc;
 		turn = !turn;
 	} while (!rc);
@@ -253,8 +259,8 @@ static void hc_row_put_one(struct hc_node *node, struct hc_backup_item item)
 	hc_wait_wake(&node->room);
 }
 
-/* The backup thread puts rows: a catalog that cannot take more must not hold up the progress thread, which also ends
- * promotions. */
+/* The backup thread puts rows: a catalog that cannot take more must not hold up the progress
+ * thread, which also ends promotions. */
 static void hc_rows_push(struct hc_node *node, struct hc_backup_item item)
 {
 	int rc;
@@ -325,12 +331,13 @@ static void hc_backup_good(struct hc_node *node, struct hc_io *io)
 	struct hc_after after = {0};
 	bool named;
 
-	/* Counted before the page is clean: a sync that sees nothing dirty must still wait for the row. */
+	/* Counted before the page is clean: a sync that sees nothing dirty must still wait for the
+	 * row. */
 	atomic_fetch_add(&node->n_rows, 1);
 	atomic_fetch_sub(&node->disk_coming_bytes, io->coming_bytes);
 	hc_shard_lock(shard);
 	named = entry->flags & HC_ENTRY_NAMED;
-	entry->flags &= (uint16_t)~(HC_ENTRY_WRITING | HC_ENTRY_FORCED | HC_ENTRY_SKIPPED);
+	entry->flags &= (uint16_t) ~(HC_ENTRY_WRITING | HC_ENTRY_FORCED | HC_ENTRY_SKIPPED);
 	hc_entry_clean(node, entry);
 	entry->disk = io->request.disk;
 	hc_disk_account(node, io->request.disk, 1, entry->size_bytes);
@@ -409,7 +416,8 @@ static void hc_backup_done(struct hc_node *node, struct hc_io *io)
 	int rc = io->request.result;
 	bool done = true;
 
-	/* Counted before the child is on disk, so that its parent is not evicted from there meanwhile. */
+	/* Counted before the child is on disk, so that its parent is not evicted from there
+	 * meanwhile. */
 	if (!rc)
 		rc = hc_family_add(node, io->request.page.series, &io->request.page.parent, 0, 1);
 	if (rc) {
@@ -438,7 +446,8 @@ void hc_backup_drop_waiting(struct hc_node *node)
 	}
 }
 
-/* An adopted page is checked before it goes to disk: the checksum would otherwise vouch for bad bytes. */
+/* An adopted page is checked before it goes to disk: the checksum would otherwise vouch for bad
+ * bytes. */
 static bool hc_backup_verify(struct hc_node *node, struct hc_entry *entry, struct hc_shard *shard)
 {
 	bool unverified, good;
@@ -469,11 +478,13 @@ static bool hc_backup_verify(struct hc_node *node, struct hc_entry *entry, struc
 	return good;
 }
 
-/* The disk of a page: its parent's while they share a 64 MiB unit of the chain, else by weighted hash. */
+/* The disk of a page: its parent's while they share a 64 MiB unit of the chain, else by weighted
+ * hash. */
 static uint16_t hc_backup_pick_disk(struct hc_node *node, const struct hc_entry *entry)
 {
 	uint64_t weights[HC_DISKS_MAX], unit = hc_max_u64(1, 64 * HC_MIB / entry->size_bytes);
-	uint16_t n = (uint16_t)hc_min_u64(hc_node_n_disks(node), HC_DISKS_MAX), parent = HC_ENTRY_NO_DISK;
+	uint16_t n = (uint16_t)hc_min_u64(hc_node_n_disks(node), HC_DISKS_MAX),
+		 parent = HC_ENTRY_NO_DISK;
 	struct hc_key key = {entry->series, entry->parent};
 
 	if (n < 2)
@@ -490,17 +501,19 @@ static uint16_t hc_backup_pick_disk(struct hc_node *node, const struct hc_entry 
 	for (uint16_t disk = 0; disk < n; disk++) {
 		struct hc_store_disk_info info;
 
-		weights[disk] = hc_node_disk_info(node, disk, &info) || info.out ||
-						!hc_disk_has_room(node, disk, entry->size_bytes, true)
-					? 0
-					: info.total_bytes;
+		weights[disk] =
+			hc_node_disk_info(node, disk, &info) || info.out ||
+					!hc_disk_has_room(node, disk, entry->size_bytes, true)
+				? 0
+				: info.total_bytes;
 	}
 	if (parent < n && weights[parent])
 		return parent;
 	return hc_disk_pick(weights, n, &entry->hash);
 }
 
-/* No memory for a request: the page stays in memory as one whose backup failed. Left dirty it would wait for ever. */
+/* No memory for a request: the page stays in memory as one whose backup failed. Left dirty it would
+ * wait for ever. */
 static void hc_backup_refuse(struct hc_node *node, struct hc_backup_item item)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, item.number);
@@ -508,8 +521,8 @@ static void hc_backup_refuse(struct hc_node *node, struct hc_backup_item item)
 	struct hc_after after = {.freed = true};
 
 	hc_shard_lock(shard);
-	if (entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
-	    !(entry->flags & HC_ENTRY_WRITING)) {
+	if (entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED &&
+	    entry->flags & HC_ENTRY_DIRTY && !(entry->flags & HC_ENTRY_WRITING)) {
 		hc_count_series(node, entry->series, backup_failed, 1);
 		hc_entry_clean(node, entry);
 		entry->flags |= HC_ENTRY_SKIPPED;
@@ -531,8 +544,10 @@ static struct hc_io *hc_backup_prepare(struct hc_node *node, struct hc_backup_it
 		return NULL;
 	}
 	hc_shard_lock(shard);
-	wanted = entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED && entry->flags & HC_ENTRY_DIRTY &&
-		 !(entry->flags & (HC_ENTRY_WRITING | HC_ENTRY_REMOVING)) && entry->slot != HC_ENTRY_NO_SLOT;
+	wanted = entry->sequence == item.sequence && entry->flags & HC_ENTRY_NAMED &&
+		 entry->flags & HC_ENTRY_DIRTY &&
+		 !(entry->flags & (HC_ENTRY_WRITING | HC_ENTRY_REMOVING)) &&
+		 entry->slot != HC_ENTRY_NO_SLOT;
 	if (wanted) {
 		entry->flags |= HC_ENTRY_WRITING;
 		io->number = item.number;
@@ -558,14 +573,16 @@ static struct hc_io *hc_backup_prepare(struct hc_node *node, struct hc_backup_it
 	return io;
 }
 
-/* A parent that was refused takes its descendants along, unless somebody asked for the page itself. */
+/* A parent that was refused takes its descendants along, unless somebody asked for the page itself.
+ */
 static bool hc_backup_chain_ok(struct hc_node *node, const struct hc_io *io)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, io->number);
 	struct hc_entry *entry = hc_index_entry(node->index, io->number);
 	bool forced;
 
-	if (hc_parent_state(node, io->request.page.series, &io->request.page.parent) != HC_PARENT_SKIPPED)
+	if (hc_parent_state(node, io->request.page.series, &io->request.page.parent) !=
+	    HC_PARENT_SKIPPED)
 		return true;
 	hc_shard_lock(shard);
 	forced = entry->flags & HC_ENTRY_FORCED;
@@ -578,7 +595,8 @@ static bool hc_backup_chain_ok(struct hc_node *node, const struct hc_io *io)
 	return forced;
 }
 
-/* Makes room on disk. Unlinks that are under way are waited for where the page would not fit before. */
+/* Makes room on disk. Unlinks that are under way are waited for where the page would not fit
+ * before. */
 static bool hc_backup_room(struct hc_node *node, uint16_t disk, uint64_t size_bytes)
 {
 	uint64_t deadline_ns = hc_clock_now_ns() + HC_BACKUP_UNLINK_NS;
@@ -641,7 +659,8 @@ static void *hc_backup_main(void *arg)
 			    node->backup_flight_bytes < HC_BACKUP_BYTES &&
 			    (got = hc_queue_pop(&node->backup_queue, &item)))
 				break;
-			hc_ignore(hc_cond_wait_until(&node->backup_cond, &node->backup_lock, UINT64_MAX));
+			hc_ignore(hc_cond_wait_until(&node->backup_cond, &node->backup_lock,
+						     UINT64_MAX));
 		}
 		pthread_mutex_unlock(&node->backup_lock);
 		hc_rows_drain(node);

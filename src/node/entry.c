@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries: filing for eviction, taking names, settling, and the counts of children that keep a parent from being evicted
- * before them. Functions need the entry's shard locked unless their head says otherwise; what must happen without the
- * lock is noted in a struct hc_after and done by hc_after_run. */
+/* Entries: filing for eviction, taking names, settling, and the counts of children that keep a
+ * parent from being evicted before them. Functions need the entry's shard locked unless their head
+ * says otherwise; what must happen without the lock is noted in a struct hc_after and done by
+ * hc_after_run. */
 #include "node/internal.h"
 
 static unsigned hc_shard_index(struct hc_node *node, const struct hc_hash *hash)
@@ -17,7 +18,8 @@ void hc_entry_push_mem(struct hc_node *node, struct hc_entry *entry)
 	if (entry->slot == HC_ENTRY_NO_SLOT || entry->flags & (HC_ENTRY_IN_MEM | HC_ENTRY_LOADING))
 		return;
 	class = hc_node_slot_class(node, entry->slot);
-	record = (struct hc_order_record){hc_order_key(entry), entry->number, (uint32_t)entry->sequence};
+	record = (struct hc_order_record){hc_order_key(entry), entry->number,
+					  (uint32_t)entry->sequence};
 	if (class && !hc_order_push(class->order, &record))
 		entry->flags |= HC_ENTRY_IN_MEM;
 }
@@ -30,7 +32,8 @@ void hc_entry_push_space(struct hc_node *node, struct hc_entry *entry)
 	if (entry->flags & HC_ENTRY_IN_SPACE || !(entry->flags & HC_ENTRY_NAMED))
 		return;
 	order = hc_node_space_order(node, hc_series_space(node->registry, entry->series), true);
-	record = (struct hc_order_record){hc_order_key(entry), entry->number, (uint32_t)entry->sequence};
+	record = (struct hc_order_record){hc_order_key(entry), entry->number,
+					  (uint32_t)entry->sequence};
 	if (order && !hc_order_push(order, &record))
 		entry->flags |= HC_ENTRY_IN_SPACE;
 }
@@ -72,7 +75,8 @@ void hc_entry_store_page(const struct hc_entry *entry, struct hc_store_page *pag
 	};
 }
 
-void hc_entry_slot_page(struct hc_node *node, const struct hc_entry *entry, struct hc_slot_page *page_p)
+void hc_entry_slot_page(struct hc_node *node, const struct hc_entry *entry,
+			struct hc_slot_page *page_p)
 {
 	struct hc_owner owner;
 
@@ -132,7 +136,7 @@ void hc_entry_drop_slot(struct hc_node *node, struct hc_entry *entry, struct hc_
 	hc_crash_point("evict-free");
 	hc_pool_free(node->pool, entry->slot);
 	entry->slot = HC_ENTRY_NO_SLOT;
-	entry->flags &= (uint16_t)~(HC_ENTRY_LOADING | HC_ENTRY_UNVERIFIED | HC_ENTRY_SKIPPED);
+	entry->flags &= (uint16_t) ~(HC_ENTRY_LOADING | HC_ENTRY_UNVERIFIED | HC_ENTRY_SKIPPED);
 	after->parent = (struct hc_key){entry->series, entry->parent};
 	after->freed = true;
 }
@@ -147,7 +151,8 @@ void hc_disk_account(struct hc_node *node, uint16_t disk, int n, uint64_t size_b
 		atomic_fetch_add(&node->disk_held_bytes[disk], bytes);
 }
 
-void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quarantine, struct hc_after *after)
+void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quarantine,
+			struct hc_after *after)
 {
 	hc_assert(entry->disk != HC_ENTRY_NO_DISK);
 	if (!hc_hash_is_zero(&entry->parent))
@@ -161,7 +166,7 @@ void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quara
 	after->number = entry->number;
 	hc_entry_store_page(entry, &after->page);
 	entry->disk = HC_ENTRY_NO_DISK;
-	entry->flags &= (uint16_t)~(HC_ENTRY_CATALOGUED | HC_ENTRY_CHECKED);
+	entry->flags &= (uint16_t) ~(HC_ENTRY_CATALOGUED | HC_ENTRY_CHECKED);
 	/* A backup of the same body would have the same file: not before this one is gone. */
 	entry->flags |= HC_ENTRY_REMOVING;
 }
@@ -177,8 +182,8 @@ static void hc_entry_finish(struct hc_node *node, struct hc_shard *shard, struct
 	hc_shard_free(shard, entry);
 }
 
-void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, bool quarantine,
-		     struct hc_after *after)
+void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		     bool quarantine, struct hc_after *after)
 {
 	struct hc_key key = {entry->series, entry->hash};
 	uint32_t space = hc_series_space(node->registry, entry->series);
@@ -196,7 +201,8 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 		if (hc_opaque_get(node, entry->number, path)) {
 			const char *slash = strrchr(path, '/');
 
-			snprintf(after->name, sizeof(after->name), "%.255s", slash ? slash + 1 : path);
+			snprintf(after->name, sizeof(after->name), "%.255s",
+				 slash ? slash + 1 : path);
 		}
 	}
 	if (entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING))
@@ -206,8 +212,8 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 	hc_entry_clean(node, entry);
 	hc_shard_unname(shard, entry);
 	if (entry->n_children_mem || entry->n_children_disk) {
-		hc_ghosts_add(node->ghosts[hc_shard_index(node, &key.hash)], &key, (int)entry->n_children_mem,
-			      (int)entry->n_children_disk);
+		hc_ghosts_add(node->ghosts[hc_shard_index(node, &key.hash)], &key,
+			      (int)entry->n_children_mem, (int)entry->n_children_disk);
 		after->orphans = true;
 	}
 	if (hc_space_use(node->registry, space, -(int64_t)entry->size_bytes, true))
@@ -216,14 +222,16 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 		hc_entry_finish(node, shard, entry, after);
 }
 
-void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after)
+void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		   struct hc_after *after)
 {
 	hc_entry_remove(node, shard, entry, false, after);
 	after->remove_file = false;
 	after->remove_row = false;
 }
 
-void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after)
+void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		     struct hc_after *after)
 {
 	if (!hc_entry_settled(entry))
 		return;
@@ -235,7 +243,8 @@ void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 	hc_entry_push_space(node, entry);
 }
 
-int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *parent, int mem, int disk)
+int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *parent, int mem,
+		  int disk)
 {
 	struct hc_key key = {series, *parent};
 	struct hc_shard *shard;
@@ -269,8 +278,8 @@ void hc_family_adopt(struct hc_node *node, struct hc_entry *entry)
 {
 	struct hc_key key = {entry->series, entry->hash};
 
-	hc_ghosts_take(node->ghosts[hc_shard_index(node, &entry->hash)], &key, &entry->n_children_mem,
-		       &entry->n_children_disk);
+	hc_ghosts_take(node->ghosts[hc_shard_index(node, &entry->hash)], &key,
+		       &entry->n_children_mem, &entry->n_children_disk);
 	/* Its children are no orphans any more. */
 	if ((entry->n_children_mem || entry->n_children_disk) && atomic_load(&node->orphans_known))
 		atomic_store(&node->orphans, true);
@@ -323,7 +332,8 @@ void hc_after_run(struct hc_node *node, struct hc_after *after)
 	if (after->remove_file)
 		hc_after_file(node, after);
 	if (after->mem || after->disk)
-		hc_ignore(hc_family_add(node, after->parent.series, &after->parent.hash, -after->mem, -after->disk));
+		hc_ignore(hc_family_add(node, after->parent.series, &after->parent.hash,
+					-after->mem, -after->disk));
 	/* The keeper looks at its next tick: one walk for many removals. */
 	if (after->orphans)
 		atomic_store(&node->orphans, true);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction: slots of a class, room on disk, quotas. Victims are the coldest leaves (index/order.h); a page that cannot
- * go now (held, pinned, dirty, with children) is parked: its record is dropped and it is filed again by the event that
- * frees it. No I/O here: files are removed by the store's reapers. */
+/* Eviction: slots of a class, room on disk, quotas. Victims are the coldest leaves (index/order.h);
+ * a page that cannot go now (held, pinned, dirty, with children) is parked: its record is dropped
+ * and it is filed again by the event that frees it. No I/O here: files are removed by the store's
+ * reapers. */
 #include "node/internal.h"
 
 #define HC_EVICTOR_TICK_NS HC_NS_PER_S
@@ -11,16 +12,19 @@ static bool hc_victim_free(const struct hc_entry *entry)
 	return hc_entry_settled(entry) && !entry->pins && !(entry->flags & HC_ENTRY_DIRTY);
 }
 
-/* The entry of a popped record, its shard locked, if the record is true; pushes it again when it is stale. */
-static struct hc_entry *hc_order_take(struct hc_node *node, struct hc_order *order, const struct hc_order_record *record,
-				      uint16_t flag, struct hc_shard **shard_p)
+/* The entry of a popped record, its shard locked, if the record is true; pushes it again when it is
+ * stale. */
+static struct hc_entry *hc_order_take(struct hc_node *node, struct hc_order *order,
+				      const struct hc_order_record *record, uint16_t flag,
+				      struct hc_shard **shard_p)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, record->number);
 	struct hc_entry *entry = hc_index_entry(node->index, record->number);
 	struct hc_order_record again = *record;
 
 	hc_shard_lock(shard);
-	if ((uint32_t)entry->sequence == record->tag && entry->flags & HC_ENTRY_NAMED && entry->flags & flag) {
+	if ((uint32_t)entry->sequence == record->tag && entry->flags & HC_ENTRY_NAMED &&
+	    entry->flags & flag) {
 		again.key = hc_order_key(entry);
 		if (again.key <= record->key) {
 			entry->flags &= (uint16_t)~flag;
@@ -37,8 +41,9 @@ static struct hc_entry *hc_order_take(struct hc_node *node, struct hc_order *ord
 enum hc_evicted { HC_EVICT_KEPT, HC_EVICT_FREED, HC_EVICT_COMING, HC_EVICT_ENOUGH };
 
 /* Shard locked. to_disk: backup=evict. enough: as many as are wanted go to disk already. */
-static enum hc_evicted hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
-					     bool to_disk, bool enough, struct hc_after *after)
+static enum hc_evicted hc_evict_memory_entry(struct hc_node *node, struct hc_shard *shard,
+					     struct hc_entry *entry, bool to_disk, bool enough,
+					     struct hc_after *after)
 {
 	uint64_t size_bytes = entry->size_bytes;
 	uint32_t series = entry->series; /* the entry may be freed below */
@@ -79,18 +84,23 @@ uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n
 
 	hc_node_limits_get(node, &limits);
 	to_disk = limits.backup == HC_BACKUP_EVICT && node->store;
-	for (uint32_t i = 0; i < HC_EVICT_SCAN_MAX && freed + coming < n && hc_order_pop(class->order, &record); i++) {
+	for (uint32_t i = 0;
+	     i < HC_EVICT_SCAN_MAX && freed + coming < n && hc_order_pop(class->order, &record);
+	     i++) {
 		struct hc_after after = {0};
 		struct hc_shard *shard;
-		struct hc_entry *entry = hc_order_take(node, class->order, &record, HC_ENTRY_IN_MEM, &shard);
+		struct hc_entry *entry =
+			hc_order_take(node, class->order, &record, HC_ENTRY_IN_MEM, &shard);
 
 		if (!entry)
 			continue;
-		if (entry->slot != HC_ENTRY_NO_SLOT && hc_node_slot_class(node, entry->slot) != class) {
+		if (entry->slot != HC_ENTRY_NO_SLOT &&
+		    hc_node_slot_class(node, entry->slot) != class) {
 			hc_entry_push_mem(node, entry);
 		} else {
 			bool enough = atomic_load(&node->n_dirty) >= n_writes;
-			enum hc_evicted what = hc_evict_memory_entry(node, shard, entry, to_disk, enough, &after);
+			enum hc_evicted what =
+				hc_evict_memory_entry(node, shard, entry, to_disk, enough, &after);
 
 			freed += what == HC_EVICT_FREED;
 			coming += what == HC_EVICT_COMING ? 1 : what == HC_EVICT_ENOUGH ? n : 0;
@@ -120,10 +130,13 @@ bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes)
 	struct hc_order_record record;
 	uint64_t freed_bytes = 0;
 
-	for (uint32_t i = 0; order && i < HC_EVICT_SCAN_MAX && freed_bytes < bytes && hc_order_pop(order, &record); i++) {
+	for (uint32_t i = 0;
+	     order && i < HC_EVICT_SCAN_MAX && freed_bytes < bytes && hc_order_pop(order, &record);
+	     i++) {
 		struct hc_after after = {0};
 		struct hc_shard *shard;
-		struct hc_entry *entry = hc_order_take(node, order, &record, HC_ENTRY_IN_SPACE, &shard);
+		struct hc_entry *entry =
+			hc_order_take(node, order, &record, HC_ENTRY_IN_SPACE, &shard);
 
 		if (!entry)
 			continue;
@@ -141,17 +154,21 @@ bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes)
 /* --- disk --- */
 
 /* Bytes that must go so that `more` fit below `ppm` of the limit. */
-static uint64_t hc_disk_excess(struct hc_node *node, const struct hc_node_limits *limits, uint64_t more, uint32_t ppm)
+static uint64_t hc_disk_excess(struct hc_node *node, const struct hc_node_limits *limits,
+			       uint64_t more, uint32_t ppm)
 {
-	uint64_t used = atomic_load(&node->disk_bytes) + atomic_load(&node->disk_coming_bytes) + more, limit;
+	uint64_t used = atomic_load(&node->disk_bytes) + atomic_load(&node->disk_coming_bytes) +
+			more,
+		 limit;
 
 	limit = hc_ppm(limits->disk_bytes, ppm);
 	return limits->disk_bytes && used > limit ? used - limit : 0;
 }
 
-/* Bytes that a disk lacks so that `more` fit above its min_free. A disk that was taken out has no room and lacks none. */
-static uint64_t hc_disk_lacks(struct hc_node *node, const struct hc_node_limits *limits, uint16_t disk, uint64_t more,
-			      bool with_removing, bool *out_p)
+/* Bytes that a disk lacks so that `more` fit above its min_free. A disk that was taken out has no
+ * room and lacks none. */
+static uint64_t hc_disk_lacks(struct hc_node *node, const struct hc_node_limits *limits,
+			      uint16_t disk, uint64_t more, bool with_removing, bool *out_p)
 {
 	struct hc_store_disk_info info;
 	uint64_t wanted, free_bytes;
@@ -159,7 +176,9 @@ static uint64_t hc_disk_lacks(struct hc_node *node, const struct hc_node_limits 
 	*out_p = hc_node_disk_info(node, disk, &info) || info.out;
 	if (*out_p)
 		return 0;
-	wanted = hc_max_u64(limits->min_free_bytes, hc_ppm(info.total_bytes, limits->min_free_ppm)) + more;
+	wanted =
+		hc_max_u64(limits->min_free_bytes, hc_ppm(info.total_bytes, limits->min_free_ppm)) +
+		more;
 	free_bytes = info.free_bytes;
 	if (with_removing && disk < HC_DISKS_MAX)
 		free_bytes += atomic_load(&node->removing_bytes[disk]);
@@ -213,8 +232,8 @@ static struct hc_order *hc_coldest_space(struct hc_node *node)
 }
 
 /* Shard locked. Returns the bytes freed on disk. *aside_p: not on disk, to be filed again. */
-static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
-				    struct hc_after *after, bool *aside_p)
+static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard,
+				    struct hc_entry *entry, struct hc_after *after, bool *aside_p)
 {
 	uint64_t size_bytes = entry->size_bytes;
 	uint32_t series = entry->series; /* the entry may be freed below */
@@ -317,14 +336,16 @@ void hc_evict_disk(struct hc_node *node, uint64_t more_bytes)
 	lack.bytes = hc_disk_excess(node, &limits, more_bytes, limits.high_ppm);
 	if (lack.bytes)
 		lack.bytes = hc_disk_excess(node, &limits, more_bytes, limits.low_ppm);
-	/* By what the pages there are need: memory of the index that once was big is used again, not given back. */
+	/* By what the pages there are need: memory of the index that once was big is used again,
+	 * not given back. */
 	if (hc_index_count(node->index) * HC_INDEX_PAGE_BYTES > node->config.index_bytes)
 		lack.bytes = hc_max_u64(lack.bytes, atomic_load(&node->disk_bytes) / 16 + 1);
 	for (uint16_t disk = 0; disk < hc_node_n_disks(node) && disk < HC_DISKS_MAX; disk++) {
 		bool out;
 
 		if (atomic_load(&node->disk_held_bytes[disk]))
-			lack.disk_bytes[disk] = hc_disk_lacks(node, &limits, disk, more_bytes, true, &out);
+			lack.disk_bytes[disk] =
+				hc_disk_lacks(node, &limits, disk, more_bytes, true, &out);
 	}
 	if (hc_lack_any(&lack))
 		hc_evict_disk_bytes(node, &lack);
@@ -351,7 +372,8 @@ static void hc_evict_watermark(struct hc_node *node)
 		for (unsigned i = 0; i < atomic_load(&node->n_classes); i++) {
 			struct hc_order_record record;
 
-			if (hc_order_peek(node->classes[i]->order, &record) && (!best || record.key < best_key)) {
+			if (hc_order_peek(node->classes[i]->order, &record) &&
+			    (!best || record.key < best_key)) {
 				best = node->classes[i];
 				best_key = record.key;
 			}
@@ -359,7 +381,8 @@ static void hc_evict_watermark(struct hc_node *node)
 		/* A class of which nothing can go has an empty order afterwards. */
 		if (!best || atomic_load(&node->stop))
 			return;
-		hc_evict_class(node, best, 1, (stats.used_bytes - low) / best->slot_bytes + 1, &n_coming);
+		hc_evict_class(node, best, 1, (stats.used_bytes - low) / best->slot_bytes + 1,
+			       &n_coming);
 		coming_bytes += n_coming * best->slot_bytes;
 		hc_pool_stats(node->pool, &stats);
 	}
@@ -427,7 +450,8 @@ static void *hc_evict_main(void *arg)
 		hc_evict_disk(node, 0);
 		hc_stamps_check(node);
 		if (!atomic_load(&node->stop))
-			hc_wait_for(&node->evict_bell, rung, hc_clock_now_ns() + HC_EVICTOR_TICK_NS);
+			hc_wait_for(&node->evict_bell, rung,
+				    hc_clock_now_ns() + HC_EVICTOR_TICK_NS);
 	}
 	return NULL;
 }

@@ -246,7 +246,8 @@ static bool is_allocated(const struct hc_fill *fill, uint64_t offset, size_t n)
 
 static bool has_room(struct hc_fill *fill, uint64_t bytes)
 {
-	return !hc_disk_over(fill->node, bytes) && hc_disk_has_room(fill->node, fill->disk, bytes, true);
+	return !hc_disk_over(fill->node, bytes) &&
+	       hc_disk_has_room(fill->node, fill->disk, bytes, true);
 }
 
 /* Quota and disk for up to so many bytes more in the file. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of node/ share. Not for other folders.
  *
- * Threads (ARCHITECTURE.md has the table): callers; the evictor (frees slots, disk room, quotas; no I/O); the backup
- * thread (feeds the store with dirty pages); the progress thread (reaps store completions); the keeper (scrub, expiry,
- * recency, orphans, rebuild; apart, so that a hung disk stops nothing else).
+ * Threads (ARCHITECTURE.md has the table): callers; the evictor (frees slots, disk room, quotas; no
+ * I/O); the backup thread (feeds the store with dirty pages); the progress thread (reaps store
+ * completions); the keeper (scrub, expiry, recency, orphans, rebuild; apart, so that a hung disk
+ * stops nothing else).
  *
- * An entry is *settled* when nobody holds it: refs 0, neither WRITING nor LOADING. An unnamed entry is freed, with its
- * slot and its file, by whoever settles it. */
+ * An entry is *settled* when nobody holds it: refs 0, neither WRITING nor LOADING. An unnamed entry
+ * is freed, with its slot and its file, by whoever settles it. */
 #ifndef HC_NODE_INTERNAL_H
 #define HC_NODE_INTERNAL_H
 
@@ -24,23 +25,25 @@
 
 #define HC_NODE "node"
 
-#define HC_CLASSES_MAX	   512u	 /* (domain, slot size) pairs seen */
-#define HC_SEGMENTS_MAX	   65536u
-#define HC_SEGMENTS_FEW	   4u
-#define HC_SPACE_CHUNK	   1024u
-#define HC_SPACE_CHUNKS	   1024u /* a million spaces over the life of a cache */
-#define HC_WAIT_BUCKETS	   64u
-#define HC_BACKUP_FLIGHT   64u	 /* pages given to the store at once */
-#define HC_VERDICT_LOCKS   64u
-#define HC_BACKUP_BYTES	   (256 * HC_MIB)
-#define HC_REAP_BATCH	   64u
-#define HC_REMOVALS_MAX	   (1u << 18) /* files waiting for room in the store's queue to be unlinked */
-#define HC_LOAD_RUNS	   32u
-#define HC_VERIFY_NS	   (60 * HC_NS_PER_S) /* for one page */
-#define HC_DISKS_MAX	   64u
-#define HC_SIBLINGS_MAX	   64u	 /* series of a space that are asked for their verdict */
-#define HC_EVICT_SCAN_MAX  65536u /* records looked at in one call before it gives up */
-#define HC_INDEX_PAGE_BYTES 208u  /* of index_memory: entry, records in two orders, its part of the tables */
+#define HC_CLASSES_MAX   512u /* (domain, slot size) pairs seen */
+#define HC_SEGMENTS_MAX  65536u
+#define HC_SEGMENTS_FEW  4u
+#define HC_SPACE_CHUNK   1024u
+#define HC_SPACE_CHUNKS  1024u /* a million spaces over the life of a cache */
+#define HC_WAIT_BUCKETS  64u
+#define HC_BACKUP_FLIGHT 64u /* pages given to the store at once */
+#define HC_VERDICT_LOCKS 64u
+#define HC_BACKUP_BYTES  (256 * HC_MIB)
+#define HC_REAP_BATCH    64u
+#define HC_REMOVALS_MAX  (1u << 18) /* files waiting for room in the store's queue to be unlinked \
+				     */
+#define HC_LOAD_RUNS      32u
+#define HC_VERIFY_NS      (60 * HC_NS_PER_S) /* for one page */
+#define HC_DISKS_MAX      64u
+#define HC_SIBLINGS_MAX   64u    /* series of a space that are asked for their verdict */
+#define HC_EVICT_SCAN_MAX 65536u /* records looked at in one call before it gives up */
+#define HC_INDEX_PAGE_BYTES \
+	208u /* of index_memory: entry, records in two orders, its part of the tables */
 
 /* Eventcount: read the count, look at the condition, wait for the count to move. */
 struct hc_wait {
@@ -61,16 +64,18 @@ struct hc_class {
 	struct hc_domain domain;
 	uint64_t slot_bytes;
 	struct hc_order *order;
-	_Atomic uint64_t n_short;    /* times a reserve found no slot; the evictor looks at it */
+	_Atomic uint64_t n_short;     /* times a reserve found no slot; the evictor looks at it */
 	_Atomic uint64_t compared_ns; /* when a look at the other classes last found none colder */
 };
 
-/* Children that were counted while their parent has no entry: guarded by the parent's shard lock. */
+/* Children that were counted while their parent has no entry: guarded by the parent's shard lock.
+ */
 struct hc_ghosts;
 struct hc_ghosts *hc_ghosts_create(void);
 void hc_ghosts_destroy(struct hc_ghosts *ghosts);
 int hc_ghosts_add(struct hc_ghosts *ghosts, const struct hc_key *key, int mem, int disk);
-void hc_ghosts_take(struct hc_ghosts *ghosts, const struct hc_key *key, uint32_t *mem_p, uint32_t *disk_p);
+void hc_ghosts_take(struct hc_ghosts *ghosts, const struct hc_key *key, uint32_t *mem_p,
+		    uint32_t *disk_p);
 
 struct hc_backup_item {
 	uint32_t number;
@@ -88,7 +93,7 @@ bool hc_queue_pop(struct hc_queue *queue, struct hc_backup_item *item_p);
 /* A page file to be unlinked or quarantined. */
 struct hc_removal {
 	struct hc_store_page page; /* without a name */
-	uint32_t number;	   /* entry */
+	uint32_t number;           /* entry */
 	uint16_t disk;
 	bool quarantine;
 };
@@ -99,49 +104,51 @@ struct hc_node_counters {
 #undef HC_NODE_COUNTER_ATOMIC
 };
 
-#define hc_count(node, field)	     hc_count_n(node, field, 1)
-#define hc_count_n(node, field, n) atomic_fetch_add_explicit(&(node)->count.field, (n), memory_order_relaxed)
+#define hc_count(node, field) hc_count_n(node, field, 1)
+#define hc_count_n(node, field, n) \
+	atomic_fetch_add_explicit(&(node)->count.field, (n), memory_order_relaxed)
 /* Also for the space of the series: fields of HC_SPACE_COUNTERS. */
-#define hc_count_series(node, series, field, n)                                                \
-	do {                                                                                   \
-		uint64_t hc_counted = (n);                                                     \
-											       \
-		hc_count_n(node, field, hc_counted);                                           \
+#define hc_count_series(node, series, field, n)                                               \
+	do {                                                                                  \
+		uint64_t hc_counted = (n);                                                    \
+                                                                                              \
+		hc_count_n(node, field, hc_counted);                                          \
 		hc_space_count((node)->registry, series, HC_SPACE_COUNT_##field, hc_counted); \
 	} while (0)
 
 struct hc_node {
 	struct hc_node_config config; /* strings are not kept: see dirs */
 	struct hc_registry *registry;
-	struct hc_catalog *catalog;   /* NULL: memory only */
+	struct hc_catalog *catalog; /* NULL: memory only */
 	struct hc_owners *owners;
 	struct hc_index *index;
 	struct hc_walks *walks;
 	struct hc_pool *pool;
-	struct hc_store *store;	      /* NULL: memory only or disk_off */
+	struct hc_store *store; /* NULL: memory only or disk_off */
 	struct hc_ghosts *ghosts[HC_INDEX_SHARDS];
 	struct hc_opaques *opaques;
 	char pool_dir[4096];
-	bool opened;		      /* wholly */
+	bool opened; /* wholly */
 
-	pthread_mutex_t lock;	      /* class "node": classes (append-only), limits, threads' flags */
+	pthread_mutex_t lock; /* class "node": classes (append-only), limits, threads' flags */
 	struct hc_class *classes[HC_CLASSES_MAX];
 	atomic_uint n_classes;
 	_Atomic uint16_t segment_class[HC_SEGMENTS_MAX];
-	uint32_t *slot_entry;	      /* entry number of a slot; sparse map, written while the slot is held */
+	uint32_t *
+		slot_entry; /* entry number of a slot; sparse map, written while the slot is held */
 	size_t slot_entry_bytes;
 	_Atomic(struct hc_order **) space_chunks[HC_SPACE_CHUNKS];
-	atomic_uint n_spaces;	      /* highest space id with an order, plus 1 */
+	atomic_uint n_spaces;         /* highest space id with an order, plus 1 */
 	struct hc_node_limits limits; /* under lock; read as a whole */
 
-	struct hc_wait room;	      /* slots were freed, backups ended */
+	struct hc_wait room; /* slots were freed, backups ended */
 	struct hc_wait loads[HC_WAIT_BUCKETS];
 
 	/* backup: under backup_lock (leaf) */
 	pthread_mutex_t backup_lock;
 	pthread_cond_t backup_cond;
 	struct hc_queue backup_queue;
-	struct hc_queue row_queue; /* pages on disk whose catalog row is to be put */
+	struct hc_queue row_queue;    /* pages on disk whose catalog row is to be put */
 	struct hc_io *backup_waiting; /* written, parent not yet; linked by arg */
 	uint32_t backup_flight;
 	uint64_t backup_flight_bytes;
@@ -154,34 +161,38 @@ struct hc_node {
 	struct hc_wait keeper_bell;
 	atomic_bool stop;
 	atomic_bool stop_progress;
-	atomic_bool orphans;	      /* a parent with children was removed, or came back: look for orphans */
-	atomic_bool orphans_known;    /* some entries are marked as orphans */
+	atomic_bool
+		orphans; /* a parent with children was removed, or came back: look for orphans */
+	atomic_bool orphans_known; /* some entries are marked as orphans */
 	atomic_bool rebuilding;
 	atomic_bool catalog_gone;
-	pthread_mutex_t recut_lock;   /* one re-cut at a time; taken before every other lock of the node */
-	uint32_t recut_failed;	      /* segment that could not be emptied last time; under recut_lock */
+	pthread_mutex_t
+		recut_lock;    /* one re-cut at a time; taken before every other lock of the node */
+	uint32_t recut_failed; /* segment that could not be emptied last time; under recut_lock */
 	pthread_t thread_evict, thread_backup, thread_progress, thread_keeper;
 	bool has_evict, has_backup, has_progress, has_keeper;
-	pthread_mutex_t gc_lock;      /* one gc at a time; before every other lock */
-	uint64_t gc_sequence;	      /* under gc_lock */
-	pthread_rwlock_t adopt_lock;  /* read: a staging file becomes a page; write: gc takes its mark */
-	pthread_mutex_t verdict_lock[HC_VERDICT_LOCKS]; /* by hash: series of one chain are judged one after the other;
-							   before shard locks */
+	pthread_mutex_t gc_lock; /* one gc at a time; before every other lock */
+	uint64_t gc_sequence;    /* under gc_lock */
+	pthread_rwlock_t
+		adopt_lock; /* read: a staging file becomes a page; write: gc takes its mark */
+	pthread_mutex_t
+		verdict_lock[HC_VERDICT_LOCKS]; /* by hash: series of one chain are judged one after
+						   the other; before shard locks */
 	uint64_t scrub_cursor;
-	uint64_t recency_ns;	      /* keeper: when it was last stored */
-	int progress_fd;	      /* eventfd that ends the progress thread */
+	uint64_t recency_ns; /* keeper: when it was last stored */
+	int progress_fd;     /* eventfd that ends the progress thread */
 
 	_Atomic uint64_t n_rows; /* rows on their way */
 	/* unlinks: under remove_lock (taken before the store's locks, after every other) */
 	pthread_mutex_t remove_lock;
 	struct hc_removal *removals; /* ring */
 	size_t removal_i, n_removals, removals_room;
-	atomic_bool sweep;	      /* a file without a row was left behind */
-	_Atomic uint64_t removing_bytes[HC_DISKS_MAX]; /* unlinks on their way */
+	atomic_bool sweep;                              /* a file without a row was left behind */
+	_Atomic uint64_t removing_bytes[HC_DISKS_MAX];  /* unlinks on their way */
 	_Atomic uint64_t disk_held_bytes[HC_DISKS_MAX]; /* of pages on that disk */
-	_Atomic uint64_t disk_coming_bytes; /* of backups under way */
+	_Atomic uint64_t disk_coming_bytes;             /* of backups under way */
 
-	pthread_mutex_t io_lock;      /* leaf: requests that the store has */
+	pthread_mutex_t io_lock; /* leaf: requests that the store has */
 	struct hc_io *ios;
 	_Atomic uint64_t n_io; /* requests given to the store and not yet finished */
 	_Atomic uint64_t n_memory, memory_bytes, n_disk, disk_bytes, n_dirty, dirty_bytes, n_refs;
@@ -200,10 +211,12 @@ static inline struct hc_shard *hc_node_shard(struct hc_node *node, const struct 
 
 /* --- node.c --- */
 struct hc_order *hc_node_space_order(struct hc_node *node, uint32_t space, bool make);
-struct hc_class *hc_node_class(struct hc_node *node, const struct hc_domain *domain, uint64_t slot_bytes, bool make);
+struct hc_class *hc_node_class(struct hc_node *node, const struct hc_domain *domain,
+			       uint64_t slot_bytes, bool make);
 struct hc_class *hc_node_slot_class(struct hc_node *node, hc_slot_id slot);
 void hc_node_space_domain(struct hc_node *node, uint32_t space, struct hc_domain *domain_p);
-void hc_node_note_runs(struct hc_node *node, struct hc_class *class, const struct hc_run *runs, uint32_t n_runs);
+void hc_node_note_runs(struct hc_node *node, struct hc_class *class, const struct hc_run *runs,
+		       uint32_t n_runs);
 /* Wall time before which a page of the series counts as expired; 0: never. */
 uint64_t hc_node_expire_before(struct hc_node *node, uint32_t series);
 uint64_t hc_node_pool_bytes(struct hc_node *node);
@@ -222,16 +235,16 @@ void hc_entry_clean(struct hc_node *node, struct hc_entry *entry);
 void hc_entry_dirty(struct hc_node *node, struct hc_entry *entry);
 /* Work that must happen after the shard was unlocked. */
 struct hc_after {
-	struct hc_key parent;	/* of children counts to take back */
+	struct hc_key parent; /* of children counts to take back */
 	int mem, disk;
-	bool removed;		/* send REMOVED */
+	bool removed; /* send REMOVED */
 	bool orphans;
-	bool freed;		/* slots came free */
+	bool freed; /* slots came free */
 	bool remove_file;
-	bool quarantine;	/* with remove_file: keep the file aside */
+	bool quarantine; /* with remove_file: keep the file aside */
 	bool remove_row;
 	uint16_t disk_id;
-	uint32_t number;	/* with remove_file: of the entry */
+	uint32_t number; /* with remove_file: of the entry */
 	uint64_t node_id;
 	uint32_t dir;
 	struct hc_store_page page; /* of the file */
@@ -239,27 +252,35 @@ struct hc_after {
 	bool quiet;
 };
 /* Takes the name; frees what nobody holds. The file goes (or is quarantined). */
-void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, bool quarantine,
-		     struct hc_after *after);
-/* Takes the name of a page whose disk was taken out. File and row stay: the disk may be whole again at the next start. */
-void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after);
+void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		     bool quarantine, struct hc_after *after);
+/* Takes the name of a page whose disk was taken out. File and row stay: the disk may be whole again
+ * at the next start. */
+void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		   struct hc_after *after);
 /* Drops the memory copy of a settled, clean entry that stays named. */
 void hc_entry_drop_slot(struct hc_node *node, struct hc_entry *entry, struct hc_after *after);
 /* Counts pages (n = 1, -1) and bytes on a disk. No lock needed. */
 void hc_disk_account(struct hc_node *node, uint16_t disk, int n, uint64_t size_bytes);
 /* Drops the disk copy of an entry. */
-void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quarantine, struct hc_after *after);
-/* After refs, WRITING or LOADING changed: frees an unnamed settled entry, else files it for eviction again. */
-void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after);
+void hc_entry_drop_disk(struct hc_node *node, struct hc_entry *entry, bool quarantine,
+			struct hc_after *after);
+/* After refs, WRITING or LOADING changed: frees an unnamed settled entry, else files it for
+ * eviction again. */
+void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		     struct hc_after *after);
 /* Unlocked: does what `after` says. */
 void hc_after_run(struct hc_node *node, struct hc_after *after);
-/* Unlocked: counts (or takes back) a child at the parent's key. Counting comes before the child is there. */
-int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *parent, int mem, int disk);
+/* Unlocked: counts (or takes back) a child at the parent's key. Counting comes before the child is
+ * there. */
+int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *parent, int mem,
+		  int disk);
 /* A fresh entry takes the counts of children that came before it. */
 void hc_family_adopt(struct hc_node *node, struct hc_entry *entry);
 void hc_entry_info(struct hc_node *node, const struct hc_entry *entry, struct hc_page_info *info_p);
 void hc_entry_store_page(const struct hc_entry *entry, struct hc_store_page *page_p);
-void hc_entry_slot_page(struct hc_node *node, const struct hc_entry *entry, struct hc_slot_page *page_p);
+void hc_entry_slot_page(struct hc_node *node, const struct hc_entry *entry,
+			struct hc_slot_page *page_p);
 /* Opaque names: kept by entry number; see opaque.c. */
 struct hc_opaques;
 int hc_opaques_create(struct hc_opaques **opaques_p);
@@ -273,19 +294,19 @@ struct hc_io; /* one request with its context */
 typedef void (*hc_io_done_t)(struct hc_node *node, struct hc_io *io);
 struct hc_io {
 	struct hc_store_request request;
-	hc_io_done_t done;	/* progress thread; frees the io */
+	hc_io_done_t done; /* progress thread; frees the io */
 	uint32_t number;
 	uint64_t sequence;
 	hc_slot_id slot;
 	void *arg;
 	struct hc_io *next, **prev_p; /* in node->ios */
-	uint64_t coming_bytes;	      /* counted in disk_coming_bytes */
+	uint64_t coming_bytes;        /* counted in disk_coming_bytes */
 	char staging[64];
 	char name[HC_PATH_BYTES]; /* opaque */
 };
 struct hc_io *hc_io_create(struct hc_node *node, enum hc_store_op op, hc_io_done_t done);
-/* Hands over all of them, waiting for room in the store's queue until the deadline; those left over complete with
- * -ETIMEDOUT on this thread. */
+/* Hands over all of them, waiting for room in the store's queue until the deadline; those left over
+ * complete with -ETIMEDOUT on this thread. */
 void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t deadline_ns);
 /* Submits one and waits; the result, or -ETIMEDOUT (it then goes on alone and is forgotten). */
 int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns);
@@ -295,28 +316,32 @@ int hc_io_start(struct hc_node *node);
 void hc_io_stop(struct hc_node *node);
 
 /* --- evict.c --- */
-/* Frees up to n slots of a class, coldest leaves first. Returns how many. *n_coming_p (may be NULL): how many more go
- * to disk first (backup=evict) and come free when they are there; none is sent while n_writes are on their way. */
+/* Frees up to n slots of a class, coldest leaves first. Returns how many. *n_coming_p (may be
+ * NULL): how many more go to disk first (backup=evict) and come free when they are there; none is
+ * sent while n_writes are on their way. */
 uint32_t hc_evict_class(struct hc_node *node, struct hc_class *class, uint32_t n, uint64_t n_writes,
 			uint32_t *n_coming_p);
 /* Frees pages of a space until bytes fit below its quota. */
 bool hc_evict_space(struct hc_node *node, uint32_t space, uint64_t bytes);
-/* Frees slots for a class: its own coldest leaves, or a segment of a colder class. Returns true when slots may have come
- * free. may_recut: a re-cut copies and may take a while. */
+/* Frees slots for a class: its own coldest leaves, or a segment of a colder class. Returns true
+ * when slots may have come free. may_recut: a re-cut copies and may take a while. */
 bool hc_evict_for(struct hc_node *node, struct hc_class *class, uint32_t n, bool may_recut);
 bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer);
-/* Down to the low mark when more_bytes would bring the disks above the high one; below min_free on a disk: its pages. */
+/* Down to the low mark when more_bytes would bring the disks above the high one; below min_free on
+ * a disk: its pages. */
 void hc_evict_disk(struct hc_node *node, uint64_t more_bytes);
-/* No room for more_bytes: over the limit, or below min_free on every disk. Room that unlinks under way will give counts. */
+/* No room for more_bytes: over the limit, or below min_free on every disk. Room that unlinks under
+ * way will give counts. */
 bool hc_disk_over(struct hc_node *node, uint64_t more_bytes);
-/* The disk has room above its min_free. with_removing: room that unlinks under way will give counts. */
+/* The disk has room above its min_free. with_removing: room that unlinks under way will give
+ * counts. */
 bool hc_disk_has_room(struct hc_node *node, uint16_t disk, uint64_t more_bytes, bool with_removing);
 int hc_evict_start(struct hc_node *node);
 void hc_evict_stop(struct hc_node *node);
 
 /* --- backup.c --- */
-/* Unlocked: whether a new page's backup is skipped, by chain: as its parent, as the other series of its hash, else by the
- * dirty limit. */
+/* Unlocked: whether a new page's backup is skipped, by chain: as its parent, as the other series of
+ * its hash, else by the dirty limit. */
 bool hc_backup_verdict(struct hc_node *node, const struct hc_publish *item, bool previous_skipped);
 /* Shard locked: makes a new page DIRTY and queues it (true), or SKIPPED. */
 bool hc_backup_admit(struct hc_node *node, struct hc_entry *entry, bool skip);
@@ -339,7 +364,8 @@ void hc_rows_drain(struct hc_node *node);
 int hc_backup_start(struct hc_node *node);
 void hc_backup_stop(struct hc_node *node);
 /* Puts the catalog row of an entry (unlocked); takes it back when the body went meanwhile. */
-int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool now, uint64_t *ticket_p);
+int hc_row_put(struct hc_node *node, uint32_t number, uint64_t sequence, bool now,
+	       uint64_t *ticket_p);
 
 /* --- adopt.c --- */
 int hc_adopt_all(struct hc_node *node, bool rebuild);
@@ -349,8 +375,8 @@ void hc_keeper_stop(struct hc_node *node);
 void hc_recency_store(struct hc_node *node);
 int hc_rows_put_all(struct hc_node *node);
 void hc_rebuild(struct hc_node *node);
-/* Reads a page back from disk (scrub_page) or sums its slot (scrub_memory): 0, -EBADMSG: bad and removed, or why it could
- * not be read. */
+/* Reads a page back from disk (scrub_page) or sums its slot (scrub_memory): 0, -EBADMSG: bad and
+ * removed, or why it could not be read. */
 int hc_scrub_page(struct hc_node *node, const struct hc_page_info *page, uint64_t deadline_ns);
 int hc_scrub_memory(struct hc_node *node, const struct hc_page_info *page);
 /* --- admin.c --- */
@@ -365,10 +391,11 @@ struct hc_publish_place {
 	uint8_t priority;
 	bool skip; /* no backup */
 };
-/* Up to n slots of the class, evicting and waiting until the deadline. Returns how many, in *n_runs_p runs. */
-uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes, int numa_node,
-		      enum hc_slot_state state, uint32_t n, uint64_t deadline_ns, struct hc_run *runs, uint32_t max_runs,
-		      uint32_t *n_runs_p);
+/* Up to n slots of the class, evicting and waiting until the deadline. Returns how many, in
+ * *n_runs_p runs. */
+uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
+		      int numa_node, enum hc_slot_state state, uint32_t n, uint64_t deadline_ns,
+		      struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);
 /* --- promote.c --- */
 void hc_promote_done(struct hc_node *node, struct hc_io *io);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper: what must happen some time, on a thread that nobody waits for: the catalog written anew, the rebuild from
- * page files, orphans, expiry, the scrubber, pages of a disk that was taken out, recency. */
+/* The keeper: what must happen some time, on a thread that nobody waits for: the catalog written
+ * anew, the rebuild from page files, orphans, expiry, the scrubber, pages of a disk that was taken
+ * out, recency. */
 #include "model/checksum.h"
 #include "node/internal.h"
 
@@ -8,8 +9,8 @@
 #define HC_RECENCY_EVERY_NS  (300 * HC_NS_PER_S)
 #define HC_EXPIRE_EVERY_NS   (10 * HC_NS_PER_S)
 #define HC_SWEEP_AFTER_NS    (60 * HC_NS_PER_S) /* after the start, once */
-#define HC_KEEPER_BATCH	     1024u
-#define HC_SCRUB_PAGES	     8u	   /* a tick, when nobody used the cache since the last one */
+#define HC_KEEPER_BATCH      1024u
+#define HC_SCRUB_PAGES       8u /* a tick, when nobody used the cache since the last one */
 #define HC_SCRUB_DEADLINE_NS (30 * HC_NS_PER_S)
 
 /* Entries picked under their shard's lock, to be worked on without it. */
@@ -98,7 +99,8 @@ static int hc_child_note(void *arg, struct hc_entry *entry)
 	struct hc_children *children = arg;
 
 	if (!hc_hash_is_zero(&entry->parent) && children->n < children->room)
-		children->list[children->n++] = (struct hc_child){entry->sequence, entry->number, entry->depth};
+		children->list[children->n++] =
+			(struct hc_child){entry->sequence, entry->number, entry->depth};
 	return 0;
 }
 
@@ -134,7 +136,7 @@ static void hc_child_judge(struct hc_node *node, const struct hc_child *child)
 	    orphan != !!(entry->flags & HC_ENTRY_ORPHAN)) {
 		entry->flags ^= HC_ENTRY_ORPHAN;
 		/* The key fell: the old record would come too late, so a second one is filed. */
-		entry->flags &= (uint16_t)~(HC_ENTRY_IN_MEM | HC_ENTRY_IN_SPACE);
+		entry->flags &= (uint16_t) ~(HC_ENTRY_IN_MEM | HC_ENTRY_IN_SPACE);
 		hc_entry_push_mem(node, entry);
 		hc_entry_push_space(node, entry);
 	}
@@ -175,14 +177,16 @@ static void hc_work_disk_out(struct hc_node *node, const struct hc_page_info *pa
 	struct hc_after after = {0};
 
 	hc_shard_lock(shard);
-	if (entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED && entry->disk != HC_ENTRY_NO_DISK &&
-	    !(entry->flags & HC_ENTRY_LOADING)) {
+	if (entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED &&
+	    entry->disk != HC_ENTRY_NO_DISK && !(entry->flags & HC_ENTRY_LOADING)) {
 		if (entry->slot == HC_ENTRY_NO_SLOT) {
 			hc_entry_lose(node, shard, entry, &after);
 		} else {
-			/* The row goes: the page lives on in memory, and must not come back after an unlink. */
+			/* The row goes: the page lives on in memory, and must not come back after
+			 * an unlink. */
 			hc_entry_drop_disk(node, entry, false, &after);
-			entry->flags = (uint16_t)((entry->flags | HC_ENTRY_SKIPPED) & ~HC_ENTRY_REMOVING);
+			entry->flags =
+				(uint16_t)((entry->flags | HC_ENTRY_SKIPPED) & ~HC_ENTRY_REMOVING);
 			after.remove_file = false;
 		}
 	}
@@ -210,7 +214,9 @@ static void hc_keeper_catalog(struct hc_node *node)
 	if (!rc)
 		rc = hc_registry_put_all(node->registry);
 	if (rc) {
-		hc_error(HC_NODE, "the catalog cannot be written anew: %s; pages stay served, a restart would lose them",
+		hc_error(HC_NODE,
+			 "the catalog cannot be written anew: %s; pages stay served, a restart "
+			 "would lose them",
 			 strerror(-rc));
 		return;
 	}
@@ -219,7 +225,9 @@ static void hc_keeper_catalog(struct hc_node *node)
 	if (!rc && !atomic_load(&node->rebuilding))
 		rc = hc_registry_rebuilt(node->registry);
 	if (rc)
-		hc_warn(HC_NODE, "the catalog is not whole yet: %s; the next start reads the page files", strerror(-rc));
+		hc_warn(HC_NODE,
+			"the catalog is not whole yet: %s; the next start reads the page files",
+			strerror(-rc));
 	else
 		hc_info(HC_NODE, "the catalog was written anew");
 }
@@ -245,7 +253,8 @@ int hc_rows_put_all(struct hc_node *node)
 		pick->n = 0;
 		more = hc_index_step(node->index, &cursor, HC_KEEPER_BATCH, hc_row_pick, pick);
 		for (size_t i = 0; i < pick->n && !rc; i++) {
-			rc = hc_row_put(node, pick->pages[i].entry, pick->pages[i].sequence, false, &ticket);
+			rc = hc_row_put(node, pick->pages[i].entry, pick->pages[i].sequence, false,
+					&ticket);
 			/* Gone meanwhile. */
 			if (rc == -ESTALE || rc == -ENOENT)
 				rc = 0;
@@ -283,7 +292,8 @@ int hc_scrub_page(struct hc_node *node, const struct hc_page_info *page, uint64_
 	hc_count(node, scrubbed);
 	hc_count_n(node, scrubbed_bytes, page->size_bytes);
 	if (rc == -EBADMSG || rc == -ENOENT || rc == -EIO) {
-		/* The look and the file's removal may have crossed: only a body that is still named was bad. */
+		/* The look and the file's removal may have crossed: only a body that is still named
+		 * was bad. */
 		if (!hc_keeper_remove(node, page, rc != -ENOENT))
 			return 0;
 		hc_count(node, bad_scrub);
@@ -314,8 +324,8 @@ int hc_scrub_memory(struct hc_node *node, const struct hc_page_info *page)
 	bool there, good;
 
 	hc_shard_lock(shard);
-	there = entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED && entry->slot != HC_ENTRY_NO_SLOT &&
-		!(entry->flags & HC_ENTRY_LOADING);
+	there = entry->sequence == page->sequence && entry->flags & HC_ENTRY_NAMED &&
+		entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING);
 	if (there) {
 		entry->refs++;
 		ref.data = hc_pool_data(node->pool, entry->slot);
@@ -353,13 +363,14 @@ static void hc_keeper_scrub(struct hc_node *node, uint64_t n)
 		pick->node = node;
 		pick->n = 0;
 		pick->want = hc_want_any;
-		if (!hc_index_step(node->index, &node->scrub_cursor, hc_min_u64(n - done, HC_KEEPER_BATCH), hc_pick_one,
-				   pick)) {
+		if (!hc_index_step(node->index, &node->scrub_cursor,
+				   hc_min_u64(n - done, HC_KEEPER_BATCH), hc_pick_one, pick)) {
 			node->scrub_cursor = 0;
 			rounds++;
 		}
 		for (size_t i = 0; i < pick->n && !atomic_load(&node->stop); i++) {
-			hc_ignore(hc_scrub_page(node, &pick->pages[i], hc_clock_now_ns() + HC_SCRUB_DEADLINE_NS));
+			hc_ignore(hc_scrub_page(node, &pick->pages[i],
+						hc_clock_now_ns() + HC_SCRUB_DEADLINE_NS));
 			if (pick->pages[i].flags & HC_ENTRY_UNVERIFIED)
 				hc_ignore(hc_scrub_memory(node, &pick->pages[i]));
 		}
@@ -380,7 +391,8 @@ static int hc_recency_one(void *arg, struct hc_entry *entry)
 	struct hc_recency_fill *fill = arg;
 
 	if (fill->n < fill->room)
-		fill->rows[fill->n++] = (struct hc_recency){entry->sequence, entry->stamp, entry->hits};
+		fill->rows[fill->n++] =
+			(struct hc_recency){entry->sequence, entry->stamp, entry->hits};
 	return 0;
 }
 
@@ -433,10 +445,12 @@ static void hc_keeper_sweep(struct hc_node *node)
 	int rc = hc_sweep(node, false, &n, &bytes);
 
 	if (rc && rc != -EAGAIN)
-		hc_warn(HC_NODE, "cannot sweep page files without a row: %s; hicachectl gc tries again", strerror(-rc));
+		hc_warn(HC_NODE,
+			"cannot sweep page files without a row: %s; hicachectl gc tries again",
+			strerror(-rc));
 	else if (n)
-		hc_info(HC_NODE, "swept %llu page files without a row (%llu bytes)", (unsigned long long)n,
-			(unsigned long long)bytes);
+		hc_info(HC_NODE, "swept %llu page files without a row (%llu bytes)",
+			(unsigned long long)n, (unsigned long long)bytes);
 }
 
 static void *hc_keeper_main(void *arg)
@@ -466,7 +480,8 @@ static void *hc_keeper_main(void *arg)
 				swept = true;
 				atomic_store(&node->sweep, true);
 			}
-			if (node->store && !atomic_load(&node->rebuilding) && atomic_exchange(&node->sweep, false))
+			if (node->store && !atomic_load(&node->rebuilding) &&
+			    atomic_exchange(&node->sweep, false))
 				hc_keeper_sweep(node);
 		}
 		activity = busy;
@@ -475,7 +490,8 @@ static void *hc_keeper_main(void *arg)
 			hc_recency_store(node);
 		}
 		if (!atomic_load(&node->stop))
-			hc_wait_for(&node->keeper_bell, rung, hc_clock_now_ns() + HC_KEEPER_TICK_NS);
+			hc_wait_for(&node->keeper_bell, rung,
+				    hc_clock_now_ns() + HC_KEEPER_TICK_NS);
 	}
 	return NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing a node, and the small tables all its parts use: classes, space orders, limits. */
+/* Opening and closing a node, and the small tables all its parts use: classes, space orders,
+ * limits. */
 #include "node/internal.h"
 
 #include <sys/mman.h>
@@ -83,7 +84,8 @@ static void hc_node_catalog_lost(void *arg, int error)
 {
 	struct hc_node *node = arg;
 
-	hc_error(HC_NODE, "the catalog is lost (%s): it is written anew from memory", strerror(-error));
+	hc_error(HC_NODE, "the catalog is lost (%s): it is written anew from memory",
+		 strerror(-error));
 	hc_count(node, catalog_lost);
 	atomic_store(&node->catalog_gone, true);
 	hc_wait_wake(&node->keeper_bell);
@@ -156,7 +158,8 @@ static int hc_node_pool_where(struct hc_node *node, struct hc_pool_config *confi
 		if (rc)
 			return rc;
 	}
-	rc = hc_pool_place_make(config->uuid, c->cachedir, c->pool_path, config->size_bytes, &place);
+	rc = hc_pool_place_make(config->uuid, c->cachedir, c->pool_path, config->size_bytes,
+				&place);
 	if (rc)
 		return rc;
 	snprintf(node->pool_dir, sizeof(node->pool_dir), "%s", place.dir);
@@ -183,7 +186,8 @@ static void hc_node_few_segments(struct hc_node *node, const struct hc_pool_stat
 	hc_size_format(stats->size_bytes, size);
 	hc_size_format(stats->segment_bytes, segment);
 	hc_warn(HC_NODE,
-		"the pool of %s has only %u segment%s of %s, for the largest page must fit one: pages of different sizes "
+		"the pool of %s has only %u segment%s of %s, for the largest page must fit one: "
+		"pages of different sizes "
 		"push each other out; choose a larger pool_size or a smaller max_page_bytes",
 		size, n, n == 1 ? "" : "s", segment);
 }
@@ -344,7 +348,8 @@ void hc_node_close(struct hc_node *node, uint64_t *n_lost_p)
 	hc_evict_stop(node);
 	hc_backup_stop(node);
 	if (node->store) {
-		/* Requests in flight complete (close waits for them), then the progress thread sees the last ones. */
+		/* Requests in flight complete (close waits for them), then the progress thread sees
+		 * the last ones. */
 		hc_io_stop(node);
 	}
 	if (whole && node->catalog) {
@@ -354,8 +359,8 @@ void hc_node_close(struct hc_node *node, uint64_t *n_lost_p)
 			hc_recency_store(node);
 	}
 	if (n_left)
-		hc_warn(HC_NODE, "%llu pages could not be backed up before the deadline%s", (unsigned long long)n_left,
-			keep ? "" : " and are lost");
+		hc_warn(HC_NODE, "%llu pages could not be backed up before the deadline%s",
+			(unsigned long long)n_left, keep ? "" : " and are lost");
 	if (n_lost_p)
 		*n_lost_p = n_left;
 	if (node->pool)
@@ -397,7 +402,8 @@ uint8_t hc_node_space_priority(struct hc_node *node, uint32_t space)
 	return hc_space_get(node->registry, space, &info) ? 0 : info.priority;
 }
 
-struct hc_class *hc_node_class(struct hc_node *node, const struct hc_domain *domain, uint64_t slot_bytes, bool make)
+struct hc_class *hc_node_class(struct hc_node *node, const struct hc_domain *domain,
+			       uint64_t slot_bytes, bool make)
 {
 	struct hc_class *class = NULL;
 	unsigned n;
@@ -426,7 +432,8 @@ struct hc_class *hc_node_class(struct hc_node *node, const struct hc_domain *dom
 	return class;
 }
 
-void hc_node_note_runs(struct hc_node *node, struct hc_class *class, const struct hc_run *runs, uint32_t n_runs)
+void hc_node_note_runs(struct hc_node *node, struct hc_class *class, const struct hc_run *runs,
+		       uint32_t n_runs)
 {
 	uint16_t number = 0;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of opaque pages (names without a hash), by entry number. Few pages are opaque, so they do not cost every entry
- * a pointer. One leaf lock. */
+/* Names of opaque pages (names without a hash), by entry number. Few pages are opaque, so they do
+ * not cost every entry a pointer. One leaf lock. */
 #include "node/internal.h"
 
 #define HC_OPAQUE_BUCKETS 4096u

@@ -2,8 +2,8 @@
 /* Pages by key: look-up, release, removal, pins, attributes. Acquire is in promote.c. */
 #include "node/internal.h"
 
-size_t hc_node_exists_prefix(struct hc_node *node, const uint32_t *series, size_t n_series, const struct hc_hash *hashes,
-			     size_t n, bool touch)
+size_t hc_node_exists_prefix(struct hc_node *node, const uint32_t *series, size_t n_series,
+			     const struct hc_hash *hashes, size_t n, bool touch)
 {
 	uint64_t expire_before_ns[64];
 	size_t hits;
@@ -24,7 +24,8 @@ static bool hc_entry_expired(struct hc_node *node, const struct hc_entry *entry)
 	return entry->mtime_ns < hc_node_expire_before(node, entry->series);
 }
 
-int hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_id, struct hc_page_info *info_p)
+int hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_id,
+		 struct hc_page_info *info_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &key->hash);
 	uint64_t node_id = 0;
@@ -53,7 +54,8 @@ int hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_
 }
 
 /* Locks the shard of (number, sequence) and gives the entry, or unlocks and gives NULL. */
-static struct hc_entry *hc_body_lock(struct hc_node *node, uint32_t number, uint64_t sequence, struct hc_shard **shard_p)
+static struct hc_entry *hc_body_lock(struct hc_node *node, uint32_t number, uint64_t sequence,
+				     struct hc_shard **shard_p)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, number);
 	struct hc_entry *entry;
@@ -62,7 +64,8 @@ static struct hc_entry *hc_body_lock(struct hc_node *node, uint32_t number, uint
 		return NULL;
 	hc_shard_lock(shard);
 	entry = hc_index_entry(node->index, number);
-	if (entry && entry->sequence == sequence && (entry->flags & HC_ENTRY_NAMED || entry->refs)) {
+	if (entry && entry->sequence == sequence &&
+	    (entry->flags & HC_ENTRY_NAMED || entry->refs)) {
 		*shard_p = shard;
 		return entry;
 	}
@@ -70,7 +73,8 @@ static struct hc_entry *hc_body_lock(struct hc_node *node, uint32_t number, uint
 	return NULL;
 }
 
-int hc_node_stat_body(struct hc_node *node, uint32_t number, uint64_t sequence, struct hc_page_info *info_p)
+int hc_node_stat_body(struct hc_node *node, uint32_t number, uint64_t sequence,
+		      struct hc_page_info *info_p)
 {
 	struct hc_shard *shard;
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);
@@ -168,7 +172,8 @@ int hc_node_pin(struct hc_node *node, const struct hc_key *key, bool pin)
 	return rc;
 }
 
-int hc_node_set(struct hc_node *node, uint32_t number, uint64_t sequence, const struct hc_page_info *info, uint32_t what)
+int hc_node_set(struct hc_node *node, uint32_t number, uint64_t sequence,
+		const struct hc_page_info *info, uint32_t what)
 {
 	struct hc_shard *shard;
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);
@@ -200,7 +205,8 @@ int hc_node_set(struct hc_node *node, uint32_t number, uint64_t sequence, const 
 	return rc;
 }
 
-void hc_node_touch(struct hc_node *node, uint32_t number, uint64_t sequence, uint32_t opener, uint64_t tree)
+void hc_node_touch(struct hc_node *node, uint32_t number, uint64_t sequence, uint32_t opener,
+		   uint64_t tree)
 {
 	struct hc_shard *shard;
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);
@@ -215,8 +221,8 @@ void hc_node_touch(struct hc_node *node, uint32_t number, uint64_t sequence, uin
 	if (opener) {
 		struct hc_walk_step step;
 
-		hc_walk_next(node->walks, HC_WALK_OPEN, opener, tree, &hash, stamp, hc_clock_now_ns(),
-			     hc_stamp_call, node, &step);
+		hc_walk_next(node->walks, HC_WALK_OPEN, opener, tree, &hash, stamp,
+			     hc_clock_now_ns(), hc_stamp_call, node, &step);
 		stamp = step.stamp;
 	} else {
 		stamp = hc_index_stamp(node->index);
@@ -245,7 +251,8 @@ uint64_t hc_node_dir_n_pages(struct hc_node *node, uint32_t dir)
 	return hc_index_dir_count(node->index, dir);
 }
 
-int hc_node_page_name(struct hc_node *node, uint32_t number, uint64_t sequence, char name[HC_NAME_BYTES])
+int hc_node_page_name(struct hc_node *node, uint32_t number, uint64_t sequence,
+		      char name[HC_NAME_BYTES])
 {
 	struct hc_shard *shard;
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Acquire: the leading pages of a list, resident and verified by a deadline. Pages on disk only are promoted: a slot is
- * reserved, the store fills it (LOADING), the progress thread makes it valid. A promotion that misses its caller's
- * deadline goes on and serves the next one. */
+/* Acquire: the leading pages of a list, resident and verified by a deadline. Pages on disk only are
+ * promoted: a slot is reserved, the store fills it (LOADING), the progress thread makes it valid. A
+ * promotion that misses its caller's deadline goes on and serves the next one. */
 #include "model/checksum.h"
 #include "node/internal.h"
 
@@ -10,7 +10,8 @@ static struct hc_wait *hc_load_wait(struct hc_node *node, uint32_t number)
 	return &node->loads[number % HC_WAIT_BUCKETS];
 }
 
-static void hc_load_good(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, struct hc_after *after)
+static void hc_load_good(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+			 struct hc_after *after)
 {
 	struct hc_slot_page page;
 
@@ -29,8 +30,8 @@ static void hc_load_good(struct hc_node *node, struct hc_shard *shard, struct hc
 		hc_entry_push_mem(node, entry);
 }
 
-static void hc_load_bad(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry, int rc,
-			struct hc_after *after)
+static void hc_load_bad(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+			int rc, struct hc_after *after)
 {
 	bool bytes_bad = rc == -EBADMSG;
 
@@ -82,8 +83,8 @@ void hc_promote_done(struct hc_node *node, struct hc_io *io)
 	free(io);
 }
 
-/* Attaches a slot to a page that is on disk only and prepares its load. The slot is given back when the page got another
- * one meanwhile. */
+/* Attaches a slot to a page that is on disk only and prepares its load. The slot is given back when
+ * the page got another one meanwhile. */
 static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *ref, hc_slot_id slot)
 {
 	struct hc_io *io = hc_io_create(node, HC_STORE_GET, hc_promote_done);
@@ -100,7 +101,8 @@ static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *r
 		io->sequence = entry->sequence;
 		io->slot = slot;
 		io->request.disk = entry->disk;
-		io->request.flags = HC_STORE_URGENT | (node->config.no_verify ? HC_STORE_NO_VERIFY : 0);
+		io->request.flags =
+			HC_STORE_URGENT | (node->config.no_verify ? HC_STORE_NO_VERIFY : 0);
 		hc_entry_store_page(entry, &io->request.page);
 		attached = true;
 	}
@@ -132,17 +134,21 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 			i++;
 			continue;
 		}
-		while (i < n && want < HC_LOAD_RUNS && refs[i].slot == HC_SLOT_NONE && refs[i].size_bytes == size_bytes) {
+		while (i < n && want < HC_LOAD_RUNS && refs[i].slot == HC_SLOT_NONE &&
+		       refs[i].size_bytes == size_bytes) {
 			want++;
 			i++;
 		}
-		hc_node_space_domain(node, hc_series_space(node->registry, refs[first].series), &domain);
-		got = hc_slots_get(node, &domain, size_bytes, -1, HC_SLOT_LOADING, want, deadline_ns, runs, HC_LOAD_RUNS,
-				   &n_runs);
+		hc_node_space_domain(node, hc_series_space(node->registry, refs[first].series),
+				     &domain);
+		got = hc_slots_get(node, &domain, size_bytes, -1, HC_SLOT_LOADING, want,
+				   deadline_ns, runs, HC_LOAD_RUNS, &n_runs);
 		for (uint32_t r = 0; r < n_runs; r++) {
 			for (uint32_t s = 0; s < runs[r].n; s++, k++) {
-				ios[n_ios] = hc_load_attach(node, &refs[first + k],
-							    hc_pool_slot(node->pool, runs[r].segment, runs[r].first + s));
+				ios[n_ios] =
+					hc_load_attach(node, &refs[first + k],
+						       hc_pool_slot(node->pool, runs[r].segment,
+								    runs[r].first + s));
 				n_ios += ios[n_ios] ? 1 : 0;
 			}
 		}
@@ -152,22 +158,23 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 	}
 }
 
-static uint32_t hc_acquire_stamp(struct hc_node *node, const struct hc_acquire *how, const struct hc_entry *entry,
-				 uint32_t batch_stamp, uint32_t *position_p)
+static uint32_t hc_acquire_stamp(struct hc_node *node, const struct hc_acquire *how,
+				 const struct hc_entry *entry, uint32_t batch_stamp,
+				 uint32_t *position_p)
 {
 	struct hc_walk_step step;
 
 	if (!how->opener)
 		return batch_stamp;
-	hc_walk_next(node->walks, HC_WALK_OPEN, how->opener, how->tree, &entry->hash, entry->stamp, hc_clock_now_ns(),
-		     hc_stamp_call, node, &step);
+	hc_walk_next(node->walks, HC_WALK_OPEN, how->opener, how->tree, &entry->hash, entry->stamp,
+		     hc_clock_now_ns(), hc_stamp_call, node, &step);
 	*position_p = step.position;
 	return step.stamp;
 }
 
 /* Takes a ref on each leading page that exists on any tier. */
-static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how, const struct hc_hash *hashes, size_t n,
-			      struct hc_ref *refs)
+static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how,
+			      const struct hc_hash *hashes, size_t n, struct hc_ref *refs)
 {
 	uint64_t expire_before_ns = hc_node_expire_before(node, how->series);
 	uint32_t stamp = how->opener ? 0 : hc_index_stamp(node->index);
@@ -181,12 +188,14 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 
 		hc_shard_lock(shard);
 		entry = hc_shard_find(shard, &key);
-		if (!entry || entry->mtime_ns < expire_before_ns || entry->refs == HC_ENTRY_REFS_MAX) {
+		if (!entry || entry->mtime_ns < expire_before_ns ||
+		    entry->refs == HC_ENTRY_REFS_MAX) {
 			hc_shard_unlock(shard);
 			break;
 		}
 		/* Another batch may have been quicker. */
-		entry->stamp = (uint32_t)hc_max_u64(entry->stamp, hc_acquire_stamp(node, how, entry, stamp, &position));
+		entry->stamp = (uint32_t)hc_max_u64(
+			entry->stamp, hc_acquire_stamp(node, how, entry, stamp, &position));
 		if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
 			entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
 		hc_entry_hit(entry);
@@ -207,7 +216,8 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 	return i;
 }
 
-/* A slot that an earlier run left, checked at its first use. False: damaged, and no longer there. */
+/* A slot that an earlier run left, checked at its first use. False: damaged, and no longer there.
+ */
 static bool hc_acquire_verify(struct hc_node *node, struct hc_ref *ref, uint64_t checksum)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, ref->entry);
@@ -248,7 +258,8 @@ static bool hc_acquire_wait(struct hc_node *node, struct hc_ref *ref, uint64_t d
 			return false;
 		if (!loading) {
 			ref->data = hc_pool_data(node->pool, ref->slot);
-			return !unverified || node->config.no_verify || hc_acquire_verify(node, ref, checksum);
+			return !unverified || node->config.no_verify ||
+			       hc_acquire_verify(node, ref, checksum);
 		}
 		if (!hc_wait_for(wait, seen, deadline_ns) && hc_clock_now_ns() >= deadline_ns) {
 			hc_count(node, misses_deadline);
@@ -263,14 +274,15 @@ static void hc_acquire_reuse(struct hc_node *node, const struct hc_ref *refs, si
 	struct hc_node_limits limits;
 
 	hc_node_limits_get(node, &limits);
-	if (limits.backup != HC_BACKUP_REUSE && (limits.backup != HC_BACKUP_PUBLISH || hc_budget_left(node)))
+	if (limits.backup != HC_BACKUP_REUSE &&
+	    (limits.backup != HC_BACKUP_PUBLISH || hc_budget_left(node)))
 		return;
 	for (size_t i = 0; i < n; i++)
 		hc_backup_reuse(node, refs[i].entry);
 }
 
-int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how, const struct hc_hash *hashes, size_t n,
-		    struct hc_ref *refs, size_t *n_p)
+int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
+		    const struct hc_hash *hashes, size_t n, struct hc_ref *refs, size_t *n_p)
 {
 	size_t found = hc_acquire_find(node, how, hashes, n, refs), got = 0;
 	bool to_load = false;

@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New pages: slots are reserved (colder pages make room), filled by the caller, and get their names here. */
+/* New pages: slots are reserved (colder pages make room), filled by the caller, and get their names
+ * here. */
 #include "model/checksum.h"
 #include "node/internal.h"
 
 /* Room is looked for again at least this often while a reserve waits. */
 #define HC_RESERVE_LOOK_NS (10 * HC_NS_PER_MS)
 /* How long a rename in a data directory may take before its publish fails. */
-#define HC_ADOPT_NS	   (20 * HC_NS_PER_S)
+#define HC_ADOPT_NS (20 * HC_NS_PER_S)
 
-static bool hc_slots_wait(struct hc_node *node, int rc, uint64_t deadline_ns, uint64_t seen, uint64_t *populated_p)
+static bool hc_slots_wait(struct hc_node *node, int rc, uint64_t deadline_ns, uint64_t seen,
+			  uint64_t *populated_p)
 {
 	uint64_t now_ns = hc_clock_now_ns();
 
 	if (now_ns >= deadline_ns)
 		return false;
 	if (rc == -EAGAIN)
-		*populated_p = hc_pool_populate_wait(node->pool, *populated_p,
-						     hc_min_u64(deadline_ns, now_ns + HC_RESERVE_LOOK_NS));
+		*populated_p =
+			hc_pool_populate_wait(node->pool, *populated_p,
+					      hc_min_u64(deadline_ns, now_ns + HC_RESERVE_LOOK_NS));
 	else
-		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_RESERVE_LOOK_NS));
+		hc_wait_for(&node->room, seen,
+			    hc_min_u64(deadline_ns, now_ns + HC_RESERVE_LOOK_NS));
 	return true;
 }
 
-uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes, int numa_node,
-		      enum hc_slot_state state, uint32_t n, uint64_t deadline_ns, struct hc_run *runs, uint32_t max_runs,
-		      uint32_t *n_runs_p)
+uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
+		      int numa_node, enum hc_slot_state state, uint32_t n, uint64_t deadline_ns,
+		      struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p)
 {
 	uint64_t slot_bytes = hc_pool_slot_bytes(size_bytes), populated = 0;
 	struct hc_class *class = hc_node_class(node, domain, slot_bytes, true);
@@ -34,8 +38,8 @@ uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint
 	while (class && got < n && n_runs < max_runs) {
 		uint64_t seen = hc_wait_seen(&node->room);
 		uint32_t more = 0, more_runs = 0;
-		int rc = hc_pool_reserve(node->pool, domain, slot_bytes, n - got, numa_node, state, runs + n_runs,
-					 max_runs - n_runs, &more_runs, &more);
+		int rc = hc_pool_reserve(node->pool, domain, slot_bytes, n - got, numa_node, state,
+					 runs + n_runs, max_runs - n_runs, &more_runs, &more);
 
 		if (rc == -EFBIG || rc == -EINVAL)
 			break;
@@ -46,7 +50,8 @@ uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint
 			break;
 		if (rc == -ENOSPC) {
 			atomic_fetch_add(&class->n_short, 1);
-			if (hc_evict_for(node, class, n - got, deadline_ns || node->config.no_evictor))
+			if (hc_evict_for(node, class, n - got,
+					 deadline_ns || node->config.no_evictor))
 				continue;
 			hc_wait_wake(&node->evict_bell);
 		}
@@ -78,14 +83,16 @@ static int hc_quota_take(struct hc_node *node, uint32_t space, uint64_t bytes, u
 		if (!hc_space_use(node->registry, space, (int64_t)bytes, false))
 			return 0;
 		used = hc_space_used(node->registry, space) + bytes;
-		if (used <= info.quota_bytes || hc_evict_space(node, space, used - info.quota_bytes))
+		if (used <= info.quota_bytes ||
+		    hc_evict_space(node, space, used - info.quota_bytes))
 			continue;
 		now_ns = hc_clock_now_ns();
 		if (now_ns >= deadline_ns) {
 			hc_count(node, no_quota);
 			return -EDQUOT;
 		}
-		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_RESERVE_LOOK_NS));
+		hc_wait_for(&node->room, seen,
+			    hc_min_u64(deadline_ns, now_ns + HC_RESERVE_LOOK_NS));
 	}
 }
 
@@ -95,18 +102,20 @@ static void hc_quota_give(struct hc_node *node, uint32_t space, uint64_t bytes)
 		hc_debug(HC_NODE, "space %u has no account", space);
 }
 
-/* The page pays for its own size, in the space of its series: before it has a name (somebody may remove it at once), the
- * other space is charged; after it, what was reserved beyond is given back. */
+/* The page pays for its own size, in the space of its series: before it has a name (somebody may
+ * remove it at once), the other space is charged; after it, what was reserved beyond is given back.
+ */
 static void hc_quota_before(struct hc_node *node, uint32_t account, const struct hc_publish *item)
 {
 	uint32_t space = hc_series_space(node->registry, item->key.series);
 
-	if (space != account && hc_space_use(node->registry, space, (int64_t)item->size_bytes, true))
+	if (space != account &&
+	    hc_space_use(node->registry, space, (int64_t)item->size_bytes, true))
 		hc_debug(HC_NODE, "series %u has no account", item->key.series);
 }
 
-static void hc_quota_after(struct hc_node *node, uint32_t account, uint64_t reserved_bytes, const struct hc_publish *item,
-			   bool published)
+static void hc_quota_after(struct hc_node *node, uint32_t account, uint64_t reserved_bytes,
+			   const struct hc_publish *item, bool published)
 {
 	uint32_t space = hc_series_space(node->registry, item->key.series);
 
@@ -115,7 +124,8 @@ static void hc_quota_after(struct hc_node *node, uint32_t account, uint64_t rese
 			hc_quota_give(node, space, item->size_bytes);
 		return;
 	}
-	hc_quota_give(node, account, space == account ? reserved_bytes - item->size_bytes : reserved_bytes);
+	hc_quota_give(node, account,
+		      space == account ? reserved_bytes - item->size_bytes : reserved_bytes);
 }
 
 int hc_node_charge(struct hc_node *node, uint32_t space, int64_t bytes)
@@ -126,7 +136,8 @@ int hc_node_charge(struct hc_node *node, uint32_t space, int64_t bytes)
 	return 0;
 }
 
-int hc_node_reserve(struct hc_node *node, const struct hc_reserve *how, size_t n, struct hc_ref *refs, size_t *n_p)
+int hc_node_reserve(struct hc_node *node, const struct hc_reserve *how, size_t n,
+		    struct hc_ref *refs, size_t *n_p)
 {
 	struct hc_run runs[HC_LOAD_RUNS];
 	uint32_t n_runs, got = 0;
@@ -137,25 +148,31 @@ int hc_node_reserve(struct hc_node *node, const struct hc_reserve *how, size_t n
 	if (how->size_bytes > node->config.max_page_bytes)
 		return -EFBIG;
 	n = hc_min_u64(n, UINT32_MAX);
-	/* As many as the quota lets in at once: a large batch may exceed it where one page does not. */
-	while ((rc = hc_quota_take(node, how->space, how->size_bytes * n, n > 1 ? 0 : how->deadline_ns)) && n > 1)
+	/* As many as the quota lets in at once: a large batch may exceed it where one page does
+	 * not. */
+	while ((rc = hc_quota_take(node, how->space, how->size_bytes * n,
+				   n > 1 ? 0 : how->deadline_ns)) &&
+	       n > 1)
 		n /= 2;
 	if (rc)
 		return rc;
 	while (got < n) {
-		uint32_t more = hc_slots_get(node, &how->domain, how->size_bytes, how->numa_node, HC_SLOT_FILLING,
-					     (uint32_t)n - got, how->deadline_ns, runs, HC_LOAD_RUNS, &n_runs);
+		uint32_t more = hc_slots_get(node, &how->domain, how->size_bytes, how->numa_node,
+					     HC_SLOT_FILLING, (uint32_t)n - got, how->deadline_ns,
+					     runs, HC_LOAD_RUNS, &n_runs);
 
 		for (uint32_t r = 0; r < n_runs; r++) {
 			for (uint32_t s = 0; s < runs[r].n; s++) {
-				hc_slot_id slot = hc_pool_slot(node->pool, runs[r].segment, runs[r].first + s);
+				hc_slot_id slot = hc_pool_slot(node->pool, runs[r].segment,
+							       runs[r].first + s);
 
 				refs[got++] = (struct hc_ref){
 					.entry = HC_ENTRY_NONE,
 					.slot = slot,
 					.data = hc_pool_data(node->pool, slot),
 					.size_bytes = how->size_bytes,
-					.sequence = how->space, /* the account, until publish or abort */
+					.sequence = how->space, /* the account, until publish or
+								   abort */
 				};
 			}
 		}
@@ -183,8 +200,9 @@ void hc_node_abort(struct hc_node *node, struct hc_ref *refs, size_t n)
 		hc_wait_wake(&node->room);
 }
 
-static int hc_publish_fill(struct hc_node *node, struct hc_entry *entry, const struct hc_publish *item,
-			   uint64_t sequence, const struct hc_publish_place *place)
+static int hc_publish_fill(struct hc_node *node, struct hc_entry *entry,
+			   const struct hc_publish *item, uint64_t sequence,
+			   const struct hc_publish_place *place)
 {
 	int rc = hc_owners_intern(node->owners, &item->owner, &entry->owner);
 
@@ -224,8 +242,9 @@ static void hc_publish_event(struct hc_node *node, const struct hc_publish *item
 }
 
 /* Inserts the entry of a new body, replacing or keeping what was there. Shard locked. */
-static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard, const struct hc_publish *item,
-			     const struct hc_publish_place *place, uint64_t sequence, struct hc_after *replaced,
+static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard,
+			     const struct hc_publish *item, const struct hc_publish_place *place,
+			     uint64_t sequence, struct hc_after *replaced,
 			     struct hc_entry **entry_p)
 {
 	struct hc_entry *old = hc_shard_find(shard, &item->key), *entry;
@@ -302,13 +321,14 @@ static void hc_publish_place(struct hc_node *node, const struct hc_publish *item
 		.stamp = stamp,
 		.depth = item->depth,
 		.dir = item->dir,
-		.priority = hc_node_space_priority(node, hc_series_space(node->registry, item->key.series)),
+		.priority = hc_node_space_priority(
+			node, hc_series_space(node->registry, item->key.series)),
 	};
 	if (item->opener) {
 		struct hc_walk_step step;
 
-		hc_walk_next(node->walks, HC_WALK_PUBLISH, item->opener, item->tree, &item->key.hash, 0,
-			     hc_clock_now_ns(), hc_stamp_call, node, &step);
+		hc_walk_next(node->walks, HC_WALK_PUBLISH, item->opener, item->tree,
+			     &item->key.hash, 0, hc_clock_now_ns(), hc_stamp_call, node, &step);
 		place_p->stamp = step.stamp;
 		previous_skipped = step.previous_skipped && !step.begins;
 		if (item->unnamed)
@@ -320,7 +340,8 @@ static void hc_publish_place(struct hc_node *node, const struct hc_publish *item
 		place_p->dir = 0;
 }
 
-void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_publish *items, size_t n, int *results)
+void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_publish *items,
+		     size_t n, int *results)
 {
 	uint32_t stamp = hc_index_stamp(node->index);
 
@@ -354,7 +375,8 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 	}
 }
 
-int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p, int *fd_p, char *name, size_t room)
+int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p, int *fd_p,
+		  char *name, size_t room)
 {
 	uint16_t n_disks = hc_node_n_disks(node), best = 0;
 	uint64_t best_free = 0;
@@ -372,7 +394,8 @@ int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p,
 	for (uint16_t disk = 0; disk < n_disks; disk++) {
 		struct hc_store_disk_info info;
 
-		if (!hc_node_disk_info(node, disk, &info) && !info.out && info.free_bytes >= best_free) {
+		if (!hc_node_disk_info(node, disk, &info) && !info.out &&
+		    info.free_bytes >= best_free) {
 			best_free = info.free_bytes;
 			best = disk;
 		}
@@ -388,11 +411,12 @@ void hc_node_unstage(struct hc_node *node, uint16_t disk, const char *name)
 	int rc = node->store->ops->staging_remove(node->store, disk, name);
 
 	if (rc)
-		hc_warn(HC_NODE, "staging file %s stays behind until the next start: %s", name, strerror(-rc));
+		hc_warn(HC_NODE, "staging file %s stays behind until the next start: %s", name,
+			strerror(-rc));
 }
 
-static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item,
-			  uint64_t sequence)
+static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *staging,
+			  const struct hc_publish *item, uint64_t sequence)
 {
 	struct hc_io *io = hc_io_create(node, HC_STORE_ADOPT, NULL);
 
@@ -409,7 +433,8 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 		.parent = item->parent,
 		.series = item->key.series,
 		.depth = item->depth,
-		.flags = (item->opaque_path ? HC_STORE_PAGE_OPAQUE : 0) | (item->unnamed ? HC_STORE_PAGE_UNNAMED : 0),
+		.flags = (item->opaque_path ? HC_STORE_PAGE_OPAQUE : 0) |
+			 (item->unnamed ? HC_STORE_PAGE_UNNAMED : 0),
 	};
 	if (item->opaque_path) {
 		snprintf(io->name, sizeof(io->name), "%s", item->opaque_path);
@@ -419,8 +444,9 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 }
 
 /* adopt_lock held for reading. */
-static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item,
-			      const struct hc_publish_place *place, uint32_t *number_p, uint64_t *sequence_p)
+static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *staging,
+			      const struct hc_publish *item, const struct hc_publish_place *place,
+			      uint32_t *number_p, uint64_t *sequence_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
 	struct hc_after replaced = {0};
@@ -452,7 +478,8 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	hc_shard_unlock(shard);
 	hc_after_run(node, &replaced);
 	if (rc) {
-		struct hc_after after = {.remove_file = true, .disk_id = disk, .number = HC_ENTRY_NONE};
+		struct hc_after after = {
+			.remove_file = true, .disk_id = disk, .number = HC_ENTRY_NONE};
 
 		after.page = (struct hc_store_page){
 			.sequence = sequence,
@@ -467,7 +494,8 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	return rc;
 }
 
-int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *staging, const struct hc_publish *item)
+int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *staging,
+			   const struct hc_publish *item)
 {
 	struct hc_publish_place place;
 	uint64_t sequence = 0, ticket;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking a segment from a colder class: it is drained, the coldest leaves of its class are evicted, and pages that are
- * worth keeping move into the slots that this frees elsewhere. One at a time. */
+/* Taking a segment from a colder class: it is drained, the coldest leaves of its class are evicted,
+ * and pages that are worth keeping move into the slots that this frees elsewhere. One at a time. */
 #include "node/internal.h"
 
 #define HC_RECUT_SAMPLES    64u
@@ -40,7 +40,8 @@ static uint32_t hc_segment_median(struct hc_node *node, const struct hc_pool_seg
 }
 
 /* The segment of another class with the oldest median stamp. */
-static bool hc_recut_pick(struct hc_node *node, const struct hc_class *class, uint32_t *segment_p, uint32_t *stamp_p)
+static bool hc_recut_pick(struct hc_node *node, const struct hc_class *class, uint32_t *segment_p,
+			  uint32_t *stamp_p)
 {
 	uint32_t best = 0;
 	bool found = false;
@@ -94,7 +95,8 @@ static bool hc_page_move(struct hc_node *node, hc_slot_id from, hc_slot_id to)
 	if (!shard)
 		return false;
 	hc_shard_lock(shard);
-	if (!entry || entry->slot != from || !hc_entry_settled(entry) || !(entry->flags & HC_ENTRY_NAMED)) {
+	if (!entry || entry->slot != from || !hc_entry_settled(entry) ||
+	    !(entry->flags & HC_ENTRY_NAMED)) {
 		hc_shard_unlock(shard);
 		return false;
 	}
@@ -123,13 +125,14 @@ static hc_slot_id hc_recut_room(struct hc_node *node, struct hc_class *victim)
 {
 	struct hc_run run;
 	uint32_t n_runs = 0, n = 0;
-	int rc = hc_pool_reserve(node->pool, &victim->domain, victim->slot_bytes, 1, -1, HC_SLOT_FILLING, &run, 1, &n_runs,
-				 &n);
+	int rc = hc_pool_reserve(node->pool, &victim->domain, victim->slot_bytes, 1, -1,
+				 HC_SLOT_FILLING, &run, 1, &n_runs, &n);
 
 	return rc || !n ? HC_SLOT_NONE : hc_pool_slot(node->pool, run.segment, run.first);
 }
 
-/* Frees one slot: its page moves where there is room, else colder leaves go until it went itself or made room. */
+/* Frees one slot: its page moves where there is room, else colder leaves go until it went itself or
+ * made room. */
 static void hc_recut_slot(struct hc_node *node, hc_slot_id from, struct hc_class *victim)
 {
 	while (hc_pool_state(node->pool, from) != HC_SLOT_FREE) {
@@ -165,9 +168,11 @@ bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer)
 	struct hc_class *victim;
 	bool done = false;
 
-	if (!even_if_warmer && !node->config.no_evictor && now_ns - atomic_load(&class->compared_ns) < HC_RECUT_COMPARE_NS)
+	if (!even_if_warmer && !node->config.no_evictor &&
+	    now_ns - atomic_load(&class->compared_ns) < HC_RECUT_COMPARE_NS)
 		return false;
-	/* Another re-cut is under way: it may serve this class too, and a reserve has a deadline. */
+	/* Another re-cut is under way: it may serve this class too, and a reserve has a deadline.
+	 */
 	if (pthread_mutex_trylock(&node->recut_lock))
 		return false;
 	if (!hc_recut_pick(node, class, &segment, &stamp) ||

@@ -341,7 +341,8 @@ void hc_identity_close(struct hc_registry *registry)
 	if (registry->lock_fd >= 0) {
 		if (registry->names_fd >= 0 && !registry->fresh)
 			note_owner(registry, 0, "none");
-		/* A child that was forked meanwhile has the file open, too: closing alone would leave it locked. */
+		/* A child that was forked meanwhile has the file open, too: closing alone would
+		 * leave it locked. */
 		hc_ignore(flock(registry->lock_fd, LOCK_UN));
 		close(registry->lock_fd);
 	}

@@ -267,7 +267,8 @@ uint64_t hc_space_used(struct hc_registry *registry, uint32_t id)
 	return space ? atomic_load_explicit(&space->used_bytes, memory_order_relaxed) : 0;
 }
 
-void hc_space_count(struct hc_registry *registry, uint32_t series, enum hc_space_counter counter, uint64_t n)
+void hc_space_count(struct hc_registry *registry, uint32_t series, enum hc_space_counter counter,
+		    uint64_t n)
 {
 	struct hc_space *space = hc_space_at(registry, hc_series_space(registry, series));
 
@@ -275,12 +276,14 @@ void hc_space_count(struct hc_registry *registry, uint32_t series, enum hc_space
 		atomic_fetch_add_explicit(&space->counters[counter], n, memory_order_relaxed);
 }
 
-void hc_space_counters(struct hc_registry *registry, uint32_t id, uint64_t values[HC_SPACE_N_COUNTERS])
+void hc_space_counters(struct hc_registry *registry, uint32_t id,
+		       uint64_t values[HC_SPACE_N_COUNTERS])
 {
 	struct hc_space *space = hc_space_at(registry, id);
 
 	for (size_t i = 0; i < HC_SPACE_N_COUNTERS; i++)
-		values[i] = space ? atomic_load_explicit(&space->counters[i], memory_order_relaxed) : 0;
+		values[i] =
+			space ? atomic_load_explicit(&space->counters[i], memory_order_relaxed) : 0;
 }
 
 /* --- series --- */

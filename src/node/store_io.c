@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the node and its store: requests with a context, back-pressure, and the progress thread that reaps
- * completions and calls each request's `done` (without locks). */
+/* Between the node and its store: requests with a context, back-pressure, and the progress thread
+ * that reaps completions and calls each request's `done` (without locks). */
 #include "node/internal.h"
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 /* How often a wait looks whether the node stops. */
 #define HC_IO_STOP_LOOK_NS (100 * HC_NS_PER_MS)
 /* How long requests in flight may take to end when the node closes. */
-#define HC_IO_STOP_NS  (5 * HC_NS_PER_S)
+#define HC_IO_STOP_NS (5 * HC_NS_PER_S)
 
 struct hc_io *hc_io_create(struct hc_node *node, enum hc_store_op op, hc_io_done_t done)
 {
@@ -84,7 +84,8 @@ void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t d
 			continue;
 		if (hc_clock_now_ns() >= deadline_ns)
 			break;
-		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, hc_clock_now_ns() + HC_IO_RETRY_NS));
+		hc_wait_for(&node->room, seen,
+			    hc_min_u64(deadline_ns, hc_clock_now_ns() + HC_IO_RETRY_NS));
 	}
 	for (size_t i = 0; i < n; i++) {
 		ios[i]->request.result = -ETIMEDOUT;
@@ -92,7 +93,8 @@ void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t d
 	}
 }
 
-/* --- unlinks: a queue of their own before the store's, for whole batches are evicted at once --- */
+/* --- unlinks: a queue of their own before the store's, for whole batches are evicted at once ---
+ */
 
 static void hc_removal_ended(struct hc_node *node, const struct hc_removal *removal)
 {
@@ -127,8 +129,8 @@ static void hc_removal_done(struct hc_node *node, struct hc_io *io)
 /* remove_lock held. */
 static bool hc_removal_submit(struct hc_node *node, const struct hc_removal *removal)
 {
-	struct hc_io *io = hc_io_create(node, removal->quarantine ? HC_STORE_QUARANTINE : HC_STORE_REMOVE,
-					hc_removal_done);
+	struct hc_io *io = hc_io_create(
+		node, removal->quarantine ? HC_STORE_QUARANTINE : HC_STORE_REMOVE, hc_removal_done);
 	struct hc_store_request *request;
 
 	if (!io)
@@ -150,7 +152,8 @@ static bool hc_removal_push(struct hc_node *node, const struct hc_removal *remov
 {
 	if (node->n_removals == node->removals_room) {
 		size_t room = node->removals_room ? 2 * node->removals_room : 256;
-		struct hc_removal *removals = room <= HC_REMOVALS_MAX ? malloc(room * sizeof(*removals)) : NULL;
+		struct hc_removal *removals =
+			room <= HC_REMOVALS_MAX ? malloc(room * sizeof(*removals)) : NULL;
 
 		if (!removals)
 			return false;
@@ -172,12 +175,14 @@ void hc_io_remove(struct hc_node *node, const struct hc_removal *removal)
 	if (!removal->quarantine && removal->disk < HC_DISKS_MAX)
 		atomic_fetch_add(&node->removing_bytes[removal->disk], removal->page.size_bytes);
 	pthread_mutex_lock(&node->remove_lock);
-	taken = (!node->n_removals && hc_removal_submit(node, removal)) || hc_removal_push(node, removal);
+	taken = (!node->n_removals && hc_removal_submit(node, removal)) ||
+		hc_removal_push(node, removal);
 	pthread_mutex_unlock(&node->remove_lock);
 	if (taken)
 		return;
 	if (!atomic_exchange(&node->sweep, true))
-		hc_warn(HC_NODE, "more page files to unlink than can be queued: the rest is swept in idle time");
+		hc_warn(HC_NODE, "more page files to unlink than can be queued: the rest is swept "
+				 "in idle time");
 	hc_removal_ended(node, removal);
 }
 
@@ -236,8 +241,9 @@ int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns)
 	pthread_mutex_lock(&sync->lock);
 	/* A node that stops does not wait for a hung disk. */
 	while (!sync->done && !atomic_load(&node->stop) && hc_clock_now_ns() < deadline_ns)
-		hc_ignore(hc_cond_wait_until(&sync->cond, &sync->lock,
-					     hc_min_u64(deadline_ns, hc_clock_now_ns() + HC_IO_STOP_LOOK_NS)));
+		hc_ignore(hc_cond_wait_until(
+			&sync->cond, &sync->lock,
+			hc_min_u64(deadline_ns, hc_clock_now_ns() + HC_IO_STOP_LOOK_NS)));
 	if (!sync->done) {
 		sync->left = true;
 		pthread_mutex_unlock(&sync->lock);
@@ -310,7 +316,9 @@ void hc_io_stop(struct hc_node *node)
 		uint64_t seen = hc_wait_seen(&node->room);
 
 		if (atomic_load(&node->n_io))
-			hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, hc_clock_now_ns() + 5 * HC_IO_RETRY_NS));
+			hc_wait_for(
+				&node->room, seen,
+				hc_min_u64(deadline_ns, hc_clock_now_ns() + 5 * HC_IO_RETRY_NS));
 	}
 	if (atomic_load(&node->n_io))
 		hc_warn(HC_NODE, "%llu store requests did not end: they are given up",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small parts of the node: eventcounts, queues, counts of children without a parent. See internal.h. */
+/* Small parts of the node: eventcounts, queues, counts of children without a parent. See
+ * internal.h. */
 #include "node/internal.h"
 
 void hc_wait_init(struct hc_wait *wait)
@@ -142,7 +143,8 @@ int hc_ghosts_add(struct hc_ghosts *ghosts, const struct hc_key *key, int mem, i
 	return 0;
 }
 
-void hc_ghosts_take(struct hc_ghosts *ghosts, const struct hc_key *key, uint32_t *mem_p, uint32_t *disk_p)
+void hc_ghosts_take(struct hc_ghosts *ghosts, const struct hc_key *key, uint32_t *mem_p,
+		    uint32_t *disk_p)
 {
 	struct hc_ghost **p = hc_ghosts_find(ghosts, key);
 	struct hc_ghost *ghost = *p;

@@ -85,8 +85,8 @@ static void hc_status_memory(const json_t *memory)
 	       (unsigned long long)hc_get(memory, "dirty_pages"), dirty);
 	/* While the pool is populated the two are of different moments. */
 	printf("         kind %s, %.0f %% on huge pages", hc_get_text(memory, "kind"),
-	       fmin(100, hc_ratio(hc_get(memory, "huge_bytes"),
-				  hc_get(memory, "populated_bytes"))));
+	       fmin(100,
+		    hc_ratio(hc_get(memory, "huge_bytes"), hc_get(memory, "populated_bytes"))));
 	if (hc_get(memory, "populated_bytes") < hc_get(memory, "size_bytes"))
 		printf(", %s ready so far", populated);
 	if (hc_get(memory, "quarantined_slots"))

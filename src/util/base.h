@@ -98,10 +98,10 @@ static inline int hc_steal_fd(int *fd)
 }
 
 /* For a result that changes nothing for the caller; say why beside it. */
-#define hc_ignore(x)                                                                               \
-	do {                                                                                       \
-		if (x) {                                                                           \
-		}                                                                                  \
+#define hc_ignore(x)     \
+	do {             \
+		if (x) { \
+		}        \
 	} while (0)
 
 /* malloc family that never returns NULL for size > 0 unless memory is out; callers check. */

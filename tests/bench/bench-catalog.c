@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The catalog at full speed: rows of pages put one after the other, committed as they come, durable at the end; then
- * rows deleted oldest first while as many are put (what a full cache does); then everything loaded.
+/* The catalog at full speed: rows of pages put one after the other, committed as they come, durable
+ * at the end; then rows deleted oldest first while as many are put (what a full cache does); then
+ * everything loaded.
  *
- * Bytes written are the process's own (write_bytes of /proc/self/io), so the directory must be on a disk: tmpfs and
- * page cache that is never written count nothing. The baseline of a row is its packed size and its key. Aims: 50,000
- * rows/s sustained at 10 M rows; a million rows loaded in about 0.1 s.
- * usage: bench-catalog [ROWS [DIRECTORY]]      2,000,000 rows, below the current directory */
+ * Bytes written are the process's own (write_bytes of /proc/self/io), so the directory must be on a
+ * disk: tmpfs and page cache that is never written count nothing. The baseline of a row is its
+ * packed size and its key. Aims: 50,000 rows/s sustained at 10 M rows; a million rows loaded in
+ * about 0.1 s. usage: bench-catalog [ROWS [DIRECTORY]]      2,000,000 rows, below the current
+ * directory */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -19,7 +21,7 @@
 #include "util/size.h"
 
 #define ROWS_DEFAULT 2000000
-#define SYNC_NS	     (600 * HC_NS_PER_S)
+#define SYNC_NS      (600 * HC_NS_PER_S)
 /* Rates of the slowest part tell what is sustained. */
 #define N_PARTS 10
 
@@ -47,7 +49,8 @@ static void must(int rc, const char *what)
 }
 
 /* A page of a chain of 256: its parent is the page before it. */
-static size_t make_row(struct hc_rng *rng, uint64_t sequence, struct hc_row_page *row, uint8_t *packed)
+static size_t make_row(struct hc_rng *rng, uint64_t sequence, struct hc_row_page *row,
+		       uint8_t *packed)
 {
 	row->parent = row->hash;
 	if (sequence % 256 == 0)
@@ -79,10 +82,13 @@ static void put_rows(struct bench *b, uint64_t n, bool replace)
 	for (uint64_t i = 0; i < n; i++) {
 		size_t n_bytes = make_row(&b->rng, b->next, &b->row, packed);
 
-		must(hc_catalog_put(b->catalog, HC_TABLE_PAGES, b->next++, packed, n_bytes, false, NULL), "put");
+		must(hc_catalog_put(b->catalog, HC_TABLE_PAGES, b->next++, packed, n_bytes, false,
+				    NULL),
+		     "put");
 		b->packed_bytes += n_bytes + 8;
 		if (replace)
-			must(hc_catalog_del(b->catalog, HC_TABLE_PAGES, b->oldest++, false, NULL), "del");
+			must(hc_catalog_del(b->catalog, HC_TABLE_PAGES, b->oldest++, false, NULL),
+			     "del");
 	}
 }
 
@@ -104,7 +110,8 @@ static void phase(struct bench *b, const char *name, uint64_t n, bool replace, c
 	seconds = (double)(hc_clock_now_ns() - begin_ns) / 1e9;
 	hc_catalog_stats(b->catalog, &after);
 	must(stat(file, &st) ? -errno : 0, file);
-	printf("%-8s %9.0f rows/s (slowest tenth %9.0f)  %5.0f bytes written a row, %.2f of its %.0f  "
+	printf("%-8s %9.0f rows/s (slowest tenth %9.0f)  %5.0f bytes written a row, %.2f of its "
+	       "%.0f  "
 	       "%" PRIu64 " commits, file %.0f MiB\n",
 	       name, (double)n / seconds, bench_percentile(rates, N_PARTS, 0),
 	       (double)(bytes_written() - written) / (double)n,
@@ -138,7 +145,8 @@ static void load(const struct hc_catalog_config *config, uint64_t n)
 
 static void clean(const char *dir)
 {
-	static const char *const names[] = {"catalog.mdb", "catalog.lock", "journal.0", "journal.1"};
+	static const char *const names[] = {"catalog.mdb", "catalog.lock", "journal.0",
+					    "journal.1"};
 	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	for (size_t i = 0; fd >= 0 && i < HC_ARRAY_SIZE(names); i++)
@@ -150,8 +158,12 @@ static void clean(const char *dir)
 
 int main(int argc, char **argv)
 {
-	struct bench b = {.row = {.size_bytes = 8 * HC_MIB, .mtime_ns = 1700000000000000000, .series = 3,
-				  .uid = 1000, .gid = 1000, .mode = 0644}};
+	struct bench b = {.row = {.size_bytes = 8 * HC_MIB,
+				  .mtime_ns = 1700000000000000000,
+				  .series = 3,
+				  .uid = 1000,
+				  .gid = 1000,
+				  .mode = 0644}};
 	struct hc_catalog_config config = {.uuid = "bench of catalog"};
 	char dir[PATH_MAX], file[PATH_MAX + 16];
 	uint64_t n = ROWS_DEFAULT;

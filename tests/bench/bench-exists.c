@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Look-up of prefixes in the index: chains of 256 pages, a million entries, chains that are there and chains that miss a
- * page at a random place, one and two threads, with and without touching.
+/* Look-up of prefixes in the index: chains of 256 pages, a million entries, chains that are there
+ * and chains that miss a page at a random place, one and two threads, with and without touching.
  *
- * The baseline answers the same question with nothing around it: one flat open-addressing table of as many slots as the
- * index has, the 32-byte hashes in the slots, linear steps, no locks, no entry behind the slot, both on the same kind of
- * memory. Aims: 5 M examined keys/s on a quiet machine, a ratio of 0.25, 160 bytes an entry.
- * usage: bench-exists [ENTRIES] */
+ * The baseline answers the same question with nothing around it: one flat open-addressing table of
+ * as many slots as the index has, the 32-byte hashes in the slots, linear steps, no locks, no entry
+ * behind the slot, both on the same kind of memory. Aims: 5 M examined keys/s on a quiet machine, a
+ * ratio of 0.25, 160 bytes an entry. usage: bench-exists [ENTRIES] */
 #include <pthread.h>
 
 #include "bench.h"
@@ -13,10 +13,10 @@
 #include "util/rng.h"
 #include "util/size.h"
 
-#define CHAIN	  256
-#define ROUNDS	  9
+#define CHAIN     256
+#define ROUNDS    9
 #define N_THREADS 2
-#define QUERIES	  1500
+#define QUERIES   1500
 #define MIB_COPY  ((size_t)64 << 20)
 
 struct flat {
@@ -82,7 +82,8 @@ static void *run_thread(void *arg)
 		size_t found;
 
 		/* A request's keys are fresh copies, as they come out of a message. */
-		memcpy(hashes, run->chains + hc_rng_below(&rng, run->n_chains) * CHAIN, sizeof(hashes));
+		memcpy(hashes, run->chains + hc_rng_below(&rng, run->n_chains) * CHAIN,
+		       sizeof(hashes));
 		if (run->absent)
 			hashes[hc_rng_below(&rng, CHAIN)].bytes[hc_rng_below(&rng, 32)] ^= 1;
 		if (run->index)
@@ -193,7 +194,8 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < n; i++)
 		flat_insert(&flat, &chains[i]);
-	printf("%llu entries, chains of %d, %d %% of the flat table on huge pages, memcpy %.1f GB/s%s\n",
+	printf("%llu entries, chains of %d, %d %% of the flat table on huge pages, memcpy %.1f "
+	       "GB/s%s\n",
 	       (unsigned long long)n, CHAIN, bench_huge_percent(flat.slots), copy_rate,
 	       copy_rate < BENCH_MEMCPY_MIN ? ": the machine is busy, no verdict" : "");
 	plan = (struct run){.flat = &flat, .chains = chains, .n_chains = n / CHAIN};

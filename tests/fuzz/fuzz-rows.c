@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the catalog as they may lie on a damaged disk: read or refused; a refused row leaves the output alone, and a
- * row that is read has exactly the bytes that packing it gives. The first byte picks the kind of row. */
+/* Rows of the catalog as they may lie on a damaged disk: read or refused; a refused row leaves the
+ * output alone, and a row that is read has exactly the bytes that packing it gives. The first byte
+ * picks the kind of row. */
 #include "fuzz.h"
 
 #include "index/rows.h"

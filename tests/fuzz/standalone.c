@@ -6,7 +6,7 @@
  * HC_FUZZ_SEED (1) makes other mutations. An input that kills the target, or takes more than 10 s,
  *is written to fuzz-<name>.crash in the working directory and named; then the signal does its work.
  * This is no coverage-guided fuzzer: it keeps targets and corpus alive between runs of `make fuzz`.
-*/
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
