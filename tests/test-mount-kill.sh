@@ -17,7 +17,7 @@ pool=32M
 
 mount_cache()
 {
-	start_daemon "$cache" "$mnt" -o "pool_size=$pool,disk_size=1G,log_level=warn,max_page_bytes=1M" "$@" ||
+	start_daemon "$cache" "$mnt" -o "pool_size=$pool,disk_size=1G,log_level=warn,max_page_bytes=1M" ||
 		fail "round $round: the daemon does not start: $(cat "$daemon_log")"
 }
 

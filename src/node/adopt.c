@@ -349,7 +349,7 @@ static void hc_rebuild_file(void *arg, uint16_t disk, const struct hc_store_page
 		.disk = disk,
 	};
 	struct hc_key key = {page->series, page->hash};
-	struct hc_space_info space;
+	struct hc_space_info space = {0};
 	struct hc_page_info info;
 	uint64_t ticket;
 	int rc = status;
