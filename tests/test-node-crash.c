@@ -164,7 +164,7 @@ static int victim(const char *dir, const char *notes, uint64_t seed)
 /* What must hold for a page: the last notes decide. */
 struct expect {
 	bool gone;   /* removed, and not published since */
-	bool synced; /* synced, and neither removed nor published since */
+	bool synced; /* synced, and neither removed nor replaced since */
 };
 
 static void read_notes(const char *path, struct expect *expect, uint32_t *pending_p)
@@ -176,7 +176,7 @@ static void read_notes(const char *path, struct expect *expect, uint32_t *pendin
 	*pending_p = 0;
 	while (read(fd, &n, sizeof(n)) == (ssize_t)sizeof(n)) {
 		expect[n.page].gone = n.what == 'r';
-		expect[n.page].synced = n.what == 's' || (n.what == 'p' && expect[n.page].synced);
+		expect[n.page].synced = n.what == 's';
 		++*pending_p;
 	}
 	close(fd);

@@ -165,6 +165,7 @@ bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer)
 {
 	uint64_t now_ns = hc_clock_now_ns();
 	uint32_t segment = UINT32_MAX, stamp = 0;
+	struct hc_pool_segment_info info;
 	struct hc_class *victim;
 	bool done = false;
 
@@ -182,10 +183,12 @@ bool hc_recut(struct hc_node *node, struct hc_class *class, bool even_if_warmer)
 		atomic_store(&class->compared_ns, now_ns);
 		return false;
 	}
-	victim = hc_node_slot_class(node, hc_pool_slot(node->pool, segment, 0));
-	if (victim && !hc_pool_drain(node->pool, segment)) {
+	if (!hc_pool_drain(node->pool, segment)) {
+		/* Only now its class cannot change any more; the node's own note of it may lag. */
 		hc_crash_point("recut-drain");
-		done = hc_recut_empty(node, segment, victim);
+		hc_pool_segment_info(node->pool, segment, &info);
+		victim = hc_node_class(node, &info.domain, info.slot_bytes, true);
+		done = victim && hc_recut_empty(node, segment, victim);
 		if (!done)
 			hc_pool_undrain(node->pool, segment);
 	}
