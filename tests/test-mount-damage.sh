@@ -46,13 +46,7 @@ fill()
 		cp "$tmp/right/$_i" "$(page "$_i")" || fail "page $_i cannot be written"
 		_i=$((_i + 1))
 	done
-	synced || wait_until 10 synced || fail "sync: $(cat "$tmp/out")"
-}
-
-# It fails while the catalog is lost, and works when it was written anew.
-synced()
-{
-	ctl sync >"$tmp/out" 2>&1
+	ctl sync >"$tmp/out" 2>&1 || fail "sync: $(cat "$tmp/out")"
 }
 
 # missing NUMBER WHAT: open answers ENOENT.

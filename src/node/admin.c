@@ -49,6 +49,25 @@ static bool hc_backup_busy(struct hc_node *node)
 	return atomic_load(&node->n_dirty) || atomic_load(&node->n_rows);
 }
 
+static bool hc_catalog_away(struct hc_node *node)
+{
+	return atomic_load(&node->catalog_renewing) || hc_catalog_is_lost(node->catalog);
+}
+
+/* A catalog that was lost is being written anew: what is in it then is waited for. */
+static int hc_sync_catalog(struct hc_node *node, uint64_t deadline_ns)
+{
+	for (;;) {
+		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
+		int rc = hc_catalog_away(node) ? -EIO
+					       : hc_catalog_sync(node->catalog, 0, deadline_ns);
+
+		if (rc != -EIO || !hc_catalog_away(node) || now_ns >= deadline_ns)
+			return rc;
+		hc_wait_for(&node->room, seen, hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
+	}
+}
+
 static int hc_sync_media(struct hc_node *node, uint64_t deadline_ns)
 {
 	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
@@ -57,7 +76,7 @@ static int hc_sync_media(struct hc_node *node, uint64_t deadline_ns)
 		if (rc)
 			return rc;
 	}
-	return node->catalog ? hc_catalog_sync(node->catalog, 0, deadline_ns) : 0;
+	return node->catalog ? hc_sync_catalog(node, deadline_ns) : 0;
 }
 
 /* 0: on disk with its row; -EAGAIN: under way; else why it will not be. */

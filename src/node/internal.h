@@ -35,8 +35,9 @@
 #define HC_VERDICT_LOCKS 64u
 #define HC_BACKUP_BYTES  (256 * HC_MIB)
 #define HC_REAP_BATCH    64u
-#define HC_REMOVALS_MAX  (1u << 18) /* files waiting for room in the store's queue to be unlinked \
-				     */
+#define HC_REMOVALS_MAX                                                          \
+	(1u << 18) /* files waiting for room in the store's queue to be unlinked \
+		    */
 #define HC_LOAD_RUNS      32u
 #define HC_VERIFY_NS      (60 * HC_NS_PER_S) /* for one page */
 #define HC_DISKS_MAX      64u
@@ -165,6 +166,7 @@ struct hc_node {
 		orphans; /* a parent with children was removed, or came back: look for orphans */
 	atomic_bool orphans_known; /* some entries are marked as orphans */
 	atomic_bool rebuilding;
+	atomic_bool catalog_renewing; /* from its loss until all rows were put again */
 	atomic_bool catalog_gone;
 	pthread_mutex_t
 		recut_lock;    /* one re-cut at a time; taken before every other lock of the node */

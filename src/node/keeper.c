@@ -230,6 +230,9 @@ static void hc_keeper_catalog(struct hc_node *node)
 			strerror(-rc));
 	else
 		hc_info(HC_NODE, "the catalog was written anew");
+	if (!atomic_load(&node->catalog_gone))
+		atomic_store(&node->catalog_renewing, false);
+	hc_wait_wake(&node->room);
 }
 
 static int hc_row_pick(void *arg, struct hc_entry *entry)

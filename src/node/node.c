@@ -87,6 +87,7 @@ static void hc_node_catalog_lost(void *arg, int error)
 	hc_error(HC_NODE, "the catalog is lost (%s): it is written anew from memory",
 		 strerror(-error));
 	hc_count(node, catalog_lost);
+	atomic_store(&node->catalog_renewing, true);
 	atomic_store(&node->catalog_gone, true);
 	hc_wait_wake(&node->keeper_bell);
 }
