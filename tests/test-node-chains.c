@@ -265,7 +265,11 @@ static void test_walk_of_opens(void **state)
 	rig_up(rig);
 	for (uint32_t i = 0; i < 100; i++) {
 		struct hc_reserve how = {
-			.space = rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
+			.space = rig->space,
+			.size_bytes = RIG_PAGE_BYTES,
+			.numa_node = -1,
+			.deadline_ns = rig_soon(RIG_WAIT_MS), /* memory may still be populated */
+		};
 		struct hc_publish item = {
 			.key = {rig->series[0], rig_hash(1, i)},
 			.unnamed = true,

@@ -289,7 +289,7 @@ static int hc_adopt_slot(void *arg, hc_slot_id slot, const struct hc_slot_page *
 	hc_shard_lock(shard);
 	entry = hc_shard_find(shard, &key);
 	if (entry)
-		__atomic_store_n(&node->slot_entry[slot], entry->number, __ATOMIC_RELAXED);
+		hc_slot_note_entry(node, slot, entry->number);
 	hc_shard_unlock(shard);
 	atomic_fetch_add(&node->n_memory, 1);
 	atomic_fetch_add(&node->memory_bytes, page->size_bytes);

@@ -135,8 +135,8 @@ struct hc_node {
 	struct hc_class *classes[HC_CLASSES_MAX];
 	atomic_uint n_classes;
 	_Atomic uint16_t segment_class[HC_SEGMENTS_MAX];
-	uint32_t *
-		slot_entry; /* entry number of a slot; sparse map, written while the slot is held */
+	/* Entry number + 1 of a slot, 0: none yet. A sparse map, written while the slot is held. */
+	_Atomic uint32_t *slot_entry;
 	size_t slot_entry_bytes;
 	_Atomic(struct hc_order **) space_chunks[HC_SPACE_CHUNKS];
 	atomic_uint n_spaces;         /* highest space id with an order, plus 1 */
@@ -385,6 +385,22 @@ int hc_scrub_memory(struct hc_node *node, const struct hc_page_info *page);
 /* Files without a row, and quarantined ones. */
 int hc_sweep(struct hc_node *node, bool quarantine, uint64_t *n_removed_p, uint64_t *bytes_p);
 int hc_backup_quiet(struct hc_node *node, uint64_t deadline_ns);
+/* Which entry fills a slot. The note may be of an earlier page: compare entry->slot, its shard
+ * locked. */
+static inline void hc_slot_note_entry(struct hc_node *node, hc_slot_id slot, uint32_t number)
+{
+	atomic_store_explicit(&node->slot_entry[slot], number + 1, memory_order_relaxed);
+}
+
+static inline bool hc_slot_noted_entry(struct hc_node *node, hc_slot_id slot, uint32_t *number_p)
+{
+	uint32_t noted = atomic_load_explicit(&node->slot_entry[slot], memory_order_relaxed);
+
+	if (noted)
+		*number_p = noted - 1;
+	return noted;
+}
+
 /* --- publish.c --- */
 struct hc_publish_place {
 	uint32_t stamp;

@@ -96,7 +96,7 @@ static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *r
 	if (io && entry->slot == HC_ENTRY_NO_SLOT && entry->disk != HC_ENTRY_NO_DISK) {
 		entry->slot = slot;
 		entry->flags |= HC_ENTRY_LOADING;
-		__atomic_store_n(&node->slot_entry[slot], entry->number, __ATOMIC_RELAXED);
+		hc_slot_note_entry(node, slot, entry->number);
 		io->number = entry->number;
 		io->sequence = entry->sequence;
 		io->slot = slot;

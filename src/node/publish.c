@@ -250,7 +250,8 @@ static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard,
 	struct hc_entry *old = hc_shard_find(shard, &item->key), *entry;
 	int rc;
 
-	if (old && !item->replace) {
+	/* What is still being read back may yet turn out damaged; these bytes are whole. */
+	if (old && !item->replace && !(old->flags & HC_ENTRY_LOADING)) {
 		/* The first stays; being written again is a use. */
 		old->stamp = (uint32_t)hc_max_u64(old->stamp, place->stamp);
 		return -EEXIST;
@@ -291,7 +292,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
 	if (!rc) {
 		entry->slot = ref->slot;
-		__atomic_store_n(&node->slot_entry[ref->slot], entry->number, __ATOMIC_RELAXED);
+		hc_slot_note_entry(node, ref->slot, entry->number);
 		hc_entry_slot_page(node, entry, &row);
 		hc_pool_publish(node->pool, ref->slot, &row);
 		hc_crash_point("publish");

@@ -22,11 +22,12 @@ static uint32_t hc_segment_median(struct hc_node *node, const struct hc_pool_seg
 		hc_slot_id slot = hc_pool_slot(node->pool, info->segment, i);
 		struct hc_shard *shard;
 		struct hc_entry *entry;
-		uint32_t number = __atomic_load_n(&node->slot_entry[slot], __ATOMIC_RELAXED);
+		uint32_t number;
 
-		shard = hc_index_entry_shard(node->index, number);
-		if (!shard || hc_pool_state(node->pool, slot) == HC_SLOT_FREE)
+		if (hc_pool_state(node->pool, slot) == HC_SLOT_FREE ||
+		    !hc_slot_noted_entry(node, slot, &number))
 			continue;
+		shard = hc_index_entry_shard(node->index, number);
 		hc_shard_lock(shard);
 		entry = hc_index_entry(node->index, number);
 		if (entry && entry->slot == slot)
@@ -85,15 +86,17 @@ static uint32_t hc_class_coldest(struct hc_node *node, const struct hc_class *cl
 /* Moves a page from a slot of the drained segment to `to`. True: `to` is used. */
 static bool hc_page_move(struct hc_node *node, hc_slot_id from, hc_slot_id to)
 {
-	uint32_t number = __atomic_load_n(&node->slot_entry[from], __ATOMIC_RELAXED);
-	struct hc_shard *shard = hc_index_entry_shard(node->index, number);
-	struct hc_entry *entry = hc_index_entry(node->index, number);
 	struct hc_after after = {0};
 	struct hc_slot_page row;
+	struct hc_shard *shard;
+	struct hc_entry *entry;
+	uint32_t number;
 	bool moved = false;
 
-	if (!shard)
+	if (!hc_slot_noted_entry(node, from, &number))
 		return false;
+	shard = hc_index_entry_shard(node->index, number);
+	entry = hc_index_entry(node->index, number);
 	hc_shard_lock(shard);
 	if (!entry || entry->slot != from || !hc_entry_settled(entry) ||
 	    !(entry->flags & HC_ENTRY_NAMED)) {
@@ -111,7 +114,7 @@ static bool hc_page_move(struct hc_node *node, hc_slot_id from, hc_slot_id to)
 		hc_crash_point("recut-move");
 		hc_pool_free(node->pool, from);
 		entry->slot = to;
-		__atomic_store_n(&node->slot_entry[to], number, __ATOMIC_RELAXED);
+		hc_slot_note_entry(node, to, number);
 		moved = true;
 	}
 	hc_entry_settle(node, shard, entry, &after);
