@@ -98,13 +98,16 @@ void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t d
 
 static void hc_removal_ended(struct hc_node *node, const struct hc_removal *removal)
 {
-	struct hc_shard *shard = hc_index_entry_shard(node->index, removal->number);
-	struct hc_entry *entry = hc_index_entry(node->index, removal->number);
+	struct hc_shard *shard;
+	struct hc_entry *entry;
 
 	if (!removal->quarantine && removal->disk < HC_DISKS_MAX)
 		atomic_fetch_sub(&node->removing_bytes[removal->disk], removal->page.size_bytes);
-	if (!shard)
+	/* A file that never got an entry. */
+	if (removal->number == HC_ENTRY_NONE)
 		return;
+	shard = hc_index_entry_shard(node->index, removal->number);
+	entry = hc_index_entry(node->index, removal->number);
 	hc_shard_lock(shard);
 	if (entry->sequence == removal->page.sequence && entry->flags & HC_ENTRY_REMOVING) {
 		entry->flags &= (uint16_t)~HC_ENTRY_REMOVING;
