@@ -384,7 +384,7 @@ static bool coming_locked(struct hc_bname *n)
 
 void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name)
 {
-	uint64_t hash = hc_bname_hash(dir, name), deadline_ns = hc_clock_now_ns() + HC_PARK_NS;
+	uint64_t hash = hc_bname_hash(dir, name), begun_ns = hc_clock_now_ns(), deadline_ns;
 	struct hc_bodies *bodies = &fs->bodies;
 	struct hc_bname *n;
 	bool parked = false;
@@ -398,10 +398,16 @@ void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name)
 		while ((n = name_find_locked(bodies, dir, name, hash)) && !n->temporary &&
 		       coming_locked(n)) {
 			parked = true;
-			if (hc_cond_wait_until(&bodies->changed, &bodies->lock, deadline_ns) == 0 &&
-			    hc_clock_now_ns() < deadline_ns)
+			/* A RELEASE that is being worked on ends: its disk may take a while. One
+			 * that has not come may never come (a duplicate of the descriptor). */
+			deadline_ns =
+				begun_ns + (n->n_settling ? hc_max_u64(fs->budget_ns, HC_PARK_NS)
+							  : HC_PARK_NS);
+			if (hc_clock_now_ns() < deadline_ns) {
+				hc_ignore(hc_cond_wait_until(&bodies->changed, &bodies->lock,
+							     deadline_ns));
 				continue;
-			n = name_find_locked(bodies, dir, name, hash);
+			}
 			for (struct hc_body *b = n ? n->made : NULL; b; b = b->next)
 				b->flushed = false;
 			hc_fs_count(fs, parked_timeouts);

@@ -106,6 +106,8 @@ struct hc_mark {
 	enum hc_mark_kind kind;
 	uint64_t set_ns;
 	uint64_t bound; /* hash of the name it is for, 0: the next that shows something */
+	uint32_t dir;   /* of the name it is bound to */
+	char name[HC_NAME_BYTES];
 };
 
 struct hc_bodies {
@@ -158,7 +160,8 @@ void hc_body_abandon(struct hc_fs *fs, struct hc_body *body, uint64_t file);
 struct hc_body *hc_bodies_show(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
 			       bool *busy_p);
 bool hc_bodies_busy(struct hc_fs *fs, uint32_t dir, const char *name);
-/* Waits at most 50 ms for the RELEASE of a flushed body of that name, once per flush. */
+/* Waits at most 50 ms for the RELEASE of a flushed body of that name to come, once per flush, and
+ * for one that is being worked on as long as a look-up may take (budget_ms). */
 void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name);
 /* The body that an OPEN of this inode may write: own, pending for it, or shared. */
 bool hc_body_is_pending(struct hc_body *body, const struct hc_opener *opener);
@@ -198,6 +201,8 @@ bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind);
 enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name, bool bind);
 /* Of whatever name. */
 enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid);
+/* The name that a thread's mark is bound to; false: none. */
+bool hc_mark_name(struct hc_fs *fs, int tid, uint32_t *dir_p, char name[HC_NAME_BYTES]);
 void hc_mark_clear(struct hc_fs *fs, int tid);
 void hc_marks_expire(struct hc_fs *fs);
 

@@ -74,8 +74,11 @@ enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const cha
 	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
 	if (mark && mark->kind != HC_MARK_READ && (!mark->bound || mark->bound == hash)) {
 		kind = mark->kind;
-		if (bind)
+		if (bind) {
 			mark->bound = hash;
+			mark->dir = dir;
+			snprintf(mark->name, sizeof(mark->name), "%s", name);
+		}
 	}
 	pthread_mutex_unlock(&fs->bodies.lock);
 	return kind;
@@ -94,6 +97,22 @@ enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid)
 		kind = mark->kind;
 	pthread_mutex_unlock(&fs->bodies.lock);
 	return kind;
+}
+
+bool hc_mark_name(struct hc_fs *fs, int tid, uint32_t *dir_p, char name[HC_NAME_BYTES])
+{
+	struct hc_mark *mark;
+	bool bound;
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
+	bound = mark && mark->bound;
+	if (bound) {
+		*dir_p = mark->dir;
+		memcpy(name, mark->name, HC_NAME_BYTES);
+	}
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return bound;
 }
 
 void hc_mark_clear(struct hc_fs *fs, int tid)

@@ -135,14 +135,19 @@ static int open_detached(struct hc_fs *fs, const struct hc_fview *view,
 	uint32_t dir;
 	int err;
 
-	err = name_of(fs, view, &dir, name);
+	/* The name that was looked up: the body behind the node id may be called otherwise by now.
+	 */
+	err = hc_mark_name(fs, opener->tid, &dir, name) ? 0 : name_of(fs, view, &dir, name);
 	if (!err)
 		err = hc_there_look(fs, dir, name, opener->tid, &there);
 	if (err)
 		return -ESTALE;
-	if (!hc_there_owner(&there, &owner))
+	/* The one that its LOOKUP made already, or the name would show two of its own. */
+	if (there.kind == HC_F_BODY && hc_body_is_pending(there.body, opener))
+		body = hc_body_get(there.body);
+	else if (!hc_there_owner(&there, &owner))
 		err = -ESTALE;
-	if (!err)
+	else
 		err = hc_there_own(fs, &there, dir, name, opener, &owner, trunc, false, &body);
 	hc_there_end(&there);
 	if (err)
