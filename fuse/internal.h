@@ -199,6 +199,7 @@ void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset,
 		     struct fuse_file_info *fi);
 void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n,
 		      struct fuse_file_info *fi);
+void hc_virtual_flush(struct hc_fs *fs, fuse_req_t req, struct fuse_file_info *fi);
 void hc_virtual_release(struct hc_fs *fs, struct fuse_file_info *fi);
 /* Children: heap array of {name, ino, is_dir}. */
 struct hc_virtual_item {
@@ -236,6 +237,9 @@ static inline int hc_req_tid(fuse_req_t req)
 {
 	return fuse_req_ctx(req)->pid;
 }
+
+/* The caller of a FLUSH is ended by a signal. */
+bool hc_req_is_killed(fuse_req_t req);
 
 void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void hc_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n);

@@ -544,18 +544,27 @@ void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off
 
 /* The closing thread waits for the answer, so its flags stand still. A killed writer looks like a
  * closing one but for them. */
+bool hc_req_is_killed(fuse_req_t req)
+{
+	const uint32_t killed = HC_TASK_EXITING | HC_TASK_SIGNALED;
+
+	return (hc_sysinfo_task_flags(hc_req_tid(req)) & killed) == killed;
+}
+
 void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle = (struct hc_handle *)(uintptr_t)fi->fh;
-	uint32_t flags, killed = HC_TASK_EXITING | HC_TASK_SIGNALED;
 	struct hc_body *body = NULL;
 
+	if (ino >= HC_INO_VIRTUAL && ino < HC_INO_FILES) {
+		hc_virtual_flush(fs, req, fi);
+		return;
+	}
 	if (ino >= HC_INO_FILES && handle->writer)
 		body = hc_handle_body(handle);
 	if (body) {
-		flags = hc_sysinfo_task_flags(hc_req_tid(req));
-		hc_body_flush(fs, body, (flags & killed) == killed);
+		hc_body_flush(fs, body, hc_req_is_killed(req));
 		hc_body_put(body);
 	}
 	fuse_reply_err(req, 0);

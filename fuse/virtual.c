@@ -10,7 +10,7 @@
 #include "util/log.h"
 
 #define HC_VNODES_MAX    65536u
-#define HC_VLINE_BYTES   (64 * HC_KIB)
+#define HC_VLINE_BYTES   (16 * HC_KIB) /* longest line: a path, every byte of it escaped */
 #define HC_VANSWER_BYTES (64 * HC_MIB) /* what a command may have printed and nobody read */
 
 struct hc_vnode {
@@ -49,6 +49,9 @@ struct hc_vhandle {
 	volatile bool cancel;
 	struct hc_vcaller caller;
 	char *line;
+	char *part; /* begin of a line whose end is to come: a write may come in pieces */
+	size_t part_n;
+	bool refused; /* the line is too long: dropped up to its end */
 };
 
 int hc_virtual_create(struct hc_fs *fs, struct hc_virtual **virtuals_p)
@@ -261,6 +264,7 @@ static void handle_put(struct hc_vhandle *h)
 	pthread_mutex_destroy(&h->lock);
 	free(h->text);
 	free(h->line);
+	free(h->part);
 	free(h);
 }
 
@@ -376,7 +380,7 @@ void hc_virtual_open(struct hc_fs *fs, fuse_req_t req, uint64_t ino, struct fuse
 	}
 	fi->fh = (uintptr_t)h;
 	fi->direct_io = 1;
-	fi->noflush = 1;
+	fi->noflush = !writes;
 	fi->nonseekable = writes;
 	if (fuse_reply_open(req, fi))
 		handle_put(h);
@@ -398,6 +402,8 @@ static void interrupted(fuse_req_t req, void *arg)
 		fuse_reply_err(req, EINTR);
 }
 
+static int end_line(struct hc_vhandle *h);
+
 /* An answer is a stream; a snapshot can be read anywhere. */
 void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset,
 		     struct fuse_file_info *fi)
@@ -416,11 +422,12 @@ void hc_virtual_read(struct hc_fs *fs, fuse_req_t req, size_t n, off_t offset,
 	}
 	h->interrupted = false;
 	pthread_mutex_unlock(&h->lock);
+	err = -end_line(h);
 	fuse_req_interrupt_func(req, interrupted, h);
 	pthread_mutex_lock(&h->lock);
-	if (h->interrupted)
+	if (!err && h->interrupted)
 		err = EINTR;
-	else if (h->waiting)
+	else if (!err && h->waiting)
 		err = EBUSY;
 	if (!err) {
 		h->waiting = req;
@@ -524,34 +531,98 @@ static int run_line(struct hc_vhandle *h, const char *line, size_t n)
 	return err;
 }
 
+/* Adds to the line that is being written; ends: it is whole, *line_p is the caller's (NULL when it
+ * is empty). -E2BIG for each piece of a line that is too long. */
+static int add_part(struct hc_vhandle *h, const char *data, size_t n, bool ends, char **line_p)
+{
+	char *line = NULL;
+	int err = 0;
+
+	pthread_mutex_lock(&h->lock);
+	if (!h->part)
+		h->part = malloc(HC_VLINE_BYTES);
+	if (!h->part)
+		err = -ENOMEM;
+	else if (h->refused || h->part_n + n > HC_VLINE_BYTES)
+		err = -E2BIG;
+	if (!err) {
+		memcpy(h->part + h->part_n, data, n);
+		h->part_n += n;
+	}
+	if (!err && ends && h->part_n) {
+		line = strndup(h->part, h->part_n);
+		err = line ? 0 : -ENOMEM;
+	}
+	if (err || ends)
+		h->part_n = 0;
+	h->refused = err && !ends;
+	pthread_mutex_unlock(&h->lock);
+	if (!err)
+		*line_p = line;
+	return err;
+}
+
+/* Runs what is whole of the lines. The first that is refused ends it. */
+static int feed(struct hc_vhandle *h, const char *data, size_t n, bool ends)
+{
+	const char *stop;
+	char *line;
+	int err = 0;
+
+	do {
+		size_t length;
+
+		stop = n ? memchr(data, '\n', n) : NULL;
+		length = stop ? (size_t)(stop - data) : n;
+		line = NULL;
+		err = add_part(h, data, length, stop || ends, &line);
+		if (!err && line)
+			err = run_line(h, line, strlen(line));
+		free(line);
+		data += length + 1;
+		n -= length + (stop != NULL);
+	} while (!err && n);
+	return err;
+}
+
 void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n,
 		      struct fuse_file_info *fi)
 {
 	struct hc_vhandle *h = (struct hc_vhandle *)(uintptr_t)fi->fh;
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	const char *end = data + n, *line = data;
-	int err = n > HC_VLINE_BYTES || memchr(data, '\0', n) ? -EINVAL : 0;
+	int err;
 
 	pthread_mutex_lock(&h->lock);
-	if (!h->running) {
+	if (!h->running && !h->part_n) {
 		h->length = 0;
 		h->cursor = 0;
 		h->caller = (struct hc_vcaller){ctx->uid, ctx->gid, ctx->pid};
 	}
 	pthread_mutex_unlock(&h->lock);
-	while (!err && line < end) {
-		const char *stop = memchr(line, '\n', (size_t)(end - line));
-
-		if (!stop)
-			stop = end;
-		if (stop > line)
-			err = run_line(h, line, (size_t)(stop - line));
-		line = stop + 1;
-	}
+	err = memchr(data, '\0', n) ? -EINVAL : feed(h, data, n, false);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
 		fuse_reply_write(req, n);
+}
+
+/* A line without an end is whole when its writer closes the file, or asks for the answer. */
+static int end_line(struct hc_vhandle *h)
+{
+	bool partial;
+
+	pthread_mutex_lock(&h->lock);
+	partial = h->part_n;
+	pthread_mutex_unlock(&h->lock);
+	return partial ? feed(h, "", 0, true) : 0;
+}
+
+/* What a killed writer did not finish is no command. */
+void hc_virtual_flush(struct hc_fs *fs, fuse_req_t req, struct fuse_file_info *fi)
+{
+	bool killed = hc_req_is_killed(req);
+
+	fuse_reply_err(req, killed ? 0 : -end_line((struct hc_vhandle *)(uintptr_t)fi->fh));
 }
 
 void hc_virtual_release(struct hc_fs *fs, struct fuse_file_info *fi)

@@ -145,6 +145,34 @@ control=$mnt/.hicache/control
 head -c 200000 /dev/urandom >"$tmp/garbage"
 (cat "$tmp/garbage" >"$control") 2>/dev/null && fail "garbage was taken as a command"
 (printf 'evict %0100000d\n' 1 >"$control") 2>/dev/null && fail "a line of 100,000 bytes was taken"
+# Lines are lines however they are cut into writes; what follows a refused one is taken.
+limited python3 - "$control" >"$tmp/out" 2>&1 <<'END' || fail "lines in pieces: $(tail -n 3 "$tmp/out")"
+import errno, os, sys
+def ask(*pieces, read=True):
+    fd, answer, errors = os.open(sys.argv[1], os.O_RDWR), b"", []
+    for piece in pieces:
+        try:
+            assert os.write(fd, piece) == len(piece)
+            errors.append(0)
+        except OSError as e:
+            errors.append(e.errno)
+    while read:
+        part = os.read(fd, 4096)
+        if not part:
+            break
+        answer += part
+    os.close(fd)
+    return answer, errors
+status = ask(b"status\n")[0]
+assert len(status) > 100, status
+for pieces in (b"sta", b"tus\n"), (b"s", b"t", b"atus", b"\n"), (b"status",), (b"\n\nstat", b"us"):
+    answer, errors = ask(*pieces)
+    assert len(answer) > 100 and not any(errors), (pieces, answer, errors)
+answer, errors = ask(b"evict ", b"0" * 9000, b"0" * 9000, b"0", b"\n", b"status\n")
+assert errors == [0, 0, errno.E2BIG, errno.E2BIG, errno.E2BIG, 0] and len(answer) > 100, (errors, answer)
+answer, errors = ask(b"x" * 20000 + b"\nstatus\n", read=False)
+assert errors == [errno.E2BIG], errors
+END
 (printf '\0\n' >"$control") 2>/dev/null
 (printf 'verify' >"$control") 2>/dev/null
 alive "garbage commands"
