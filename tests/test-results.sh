@@ -61,6 +61,7 @@ grep -q "^tests/some test_disk	no such disk$" "$tmp/skips" || fail "skips: $(cat
 printf 'echo 1..2\necho not ok 1 - a\necho ok 2 - b\nexit 1\n' | tap bad
 expect 1 "6 passed, 1 failed, 3 skipped"
 says "failed:  FAIL: tests/bad 1 - a"
+says "--- the end of tests/bad.log:"
 rm tests/bad.trs tests/bad.log
 
 # The plan not kept and the status: two results of the driver for each.
@@ -75,9 +76,10 @@ printf 'exit 0\n' | tap mute
 expect 1 "5 passed, 1 failed, 3 skipped"
 rm tests/mute.trs tests/mute.log
 
-printf 'exit 1\n' | script wrong
+printf 'echo what was wrong\nexit 1\n' | script wrong
 printf 'kill -KILL $$\n' | script killed
 expect 1 "5 passed, 2 failed, 3 skipped"
+says "    what was wrong"
 says "failed:  FAIL tests/wrong.sh (exit status: 1)"
 : >tests/killed.trs
 expect 1 "5 passed, 2 failed, 3 skipped"
