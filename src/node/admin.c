@@ -294,8 +294,11 @@ static int hc_evict_pages(struct hc_node *node, struct hc_collect *collect, bool
 		hc_debug(HC_NODE, "evict: not everything is backed up: %s", strerror(-rc));
 	if (collect->n)
 		qsort(collect->pages, collect->n, sizeof(*collect->pages), hc_key_deeper);
-	for (size_t i = 0; i < collect->n; i++)
+	for (size_t i = 0; i < collect->n; i++) {
 		hc_evict_one(node, &collect->pages[i].key, &call);
+		if (memory_only)
+			hc_file_cool(node, &collect->pages[i]);
+	}
 	free(collect->pages);
 	*result_p = result;
 	return 0;

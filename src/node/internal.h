@@ -128,6 +128,7 @@ struct hc_node {
 	struct hc_store *store; /* NULL: memory only or disk_off */
 	struct hc_ghosts *ghosts[HC_INDEX_SHARDS];
 	struct hc_opaques *opaques;
+	struct hc_marks *marks;
 	char pool_dir[4096];
 	bool opened; /* wholly */
 
@@ -291,6 +292,16 @@ int hc_opaque_set(struct hc_node *node, uint32_t number, const char *path);
 bool hc_opaque_get(struct hc_node *node, uint32_t number, char path[HC_PATH_BYTES]);
 void hc_opaque_drop(struct hc_node *node, uint32_t number);
 
+/* --- page_file.c --- */
+/* Marks of page files that were found right, by entry number; any thread, no lock. */
+struct hc_marks;
+int hc_marks_create(struct hc_marks **marks_p);
+void hc_marks_destroy(struct hc_marks *marks);
+/* 0: none. */
+void hc_mark_file(struct hc_node *node, uint32_t number, uint64_t mark);
+/* evict --memory: the mark goes, and what the page cache holds of the file. */
+void hc_file_cool(struct hc_node *node, const struct hc_page_info *page);
+
 /* --- store_io.c --- */
 struct hc_io; /* one request with its context */
 typedef void (*hc_io_done_t)(struct hc_node *node, struct hc_io *io);
@@ -312,6 +323,13 @@ struct hc_io *hc_io_create(struct hc_node *node, enum hc_store_op op, hc_io_done
 void hc_io_submit(struct hc_node *node, struct hc_io **ios, size_t n, uint64_t deadline_ns);
 /* Submits one and waits; the result, or -ETIMEDOUT (it then goes on alone and is forgotten). */
 int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns);
+/* The same for ADOPT and OPEN, which answer a mark and (OPEN) a descriptor. */
+struct hc_io_answer {
+	uint64_t mark;
+	int fd; /* of OPEN, the caller's */
+};
+int hc_io_run_file(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns,
+		   struct hc_io_answer *answer_p);
 /* Unlinks or quarantines a file some time; never waits. */
 void hc_io_remove(struct hc_node *node, const struct hc_removal *removal);
 int hc_io_start(struct hc_node *node);
@@ -416,5 +434,8 @@ uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint
 		      struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);
 /* --- promote.c --- */
 void hc_promote_done(struct hc_node *node, struct hc_io *io);
+/* Shard locked. A ref and a touch; position: in the batch. stamp: of the batch, 0 for openers. */
+void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct hc_entry *entry,
+		     uint32_t stamp, uint32_t position, struct hc_ref *ref_p);
 
 #endif

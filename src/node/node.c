@@ -72,6 +72,9 @@ static int hc_node_sync_objects(struct hc_node *node)
 		if (!node->ghosts[i])
 			return -ENOMEM;
 	}
+	rc = hc_marks_create(&node->marks);
+	if (rc)
+		return rc;
 	rc = hc_opaques_create(&node->opaques);
 	if (!rc)
 		rc = hc_index_create(&node->index);
@@ -311,6 +314,7 @@ static void hc_node_free_tables(struct hc_node *node)
 	for (size_t i = 0; i < HC_INDEX_SHARDS; i++)
 		hc_ghosts_destroy(node->ghosts[i]);
 	hc_opaques_destroy(node->opaques);
+	hc_marks_destroy(node->marks);
 	free(node->backup_queue.items);
 	free(node->row_queue.items);
 	free(node->removals);

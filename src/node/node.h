@@ -142,6 +142,18 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 		    const struct hc_hash *hashes, size_t n, struct hc_ref *refs,
 		    size_t *n_p) HC_MUST_CHECK;
 void hc_node_release(struct hc_node *node, struct hc_ref *refs, size_t n);
+/* One page as the file on disk that it is, for reading through the page cache: what it holds was
+ * verified, by this call unless the file is unchanged since the last time. The ref keeps the page
+ * from eviction and has no data; released as others, the descriptor is the caller's. -ENOENT: a
+ * miss, as in acquire. -EAGAIN: it is in memory, or on its way there: acquire serves it. */
+int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
+		      const struct hc_hash *hash, struct hc_ref *ref_p, int *fd_p) HC_MUST_CHECK;
+/* A ref on a body without data (entry, sequence): keeps it from eviction. -ESTALE. */
+int hc_node_hold(struct hc_node *node, uint32_t entry, uint64_t sequence,
+		 struct hc_ref *ref_p) HC_MUST_CHECK;
+/* An empty file on that disk, to try something with; goes with hc_node_unstage. */
+int hc_node_probe_file(struct hc_node *node, uint16_t disk, int *fd_p, char *name,
+		       size_t room) HC_MUST_CHECK;
 /* Takes the names of pages; held ones live on until released. Returns how many were there. */
 size_t hc_node_remove(struct hc_node *node, uint32_t series, const struct hc_hash *hashes,
 		      size_t n);
@@ -261,20 +273,21 @@ void hc_node_pause_backup(struct hc_node *node, bool pause);
 
 /* Counters only rise. Each is one line `name value` of MOUNT/.hicache/stats, in this order; units
  * in the names. */
-#define HC_NODE_COUNTERS(X)                                                                        \
-	X(lookups)                                                                                 \
-	X(lookup_hits) X(acquires) X(hits_memory) X(hits_disk) X(misses) X(misses_deadline) X(     \
-		published) X(published_bytes) X(publish_existing) X(replaced) X(removed)           \
-		X(evicted_memory) X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes) X( \
-			evicted_quota) X(expired) X(evicted_orphans) X(recut_segments)             \
-			X(backed_up) X(backed_up_bytes) X(backup_skipped) X(backup_failed) X(      \
-				backup_budget_held) X(promoted) X(promoted_bytes)                  \
-				X(promote_failed) X(bad_checksum) X(bad_size) X(bad_missing) X(    \
-					bad_scrub) X(bad_adopted) X(quarantined) X(adopted)        \
-					X(adopt_dropped) X(rebuilt) X(scrubbed) X(scrubbed_bytes)  \
-						X(disk_errors) X(disks_out) X(no_space_memory)     \
-							X(no_space_disk) X(no_quota)               \
-								X(catalog_lost)
+#define HC_NODE_COUNTERS(X)                                                                       \
+	X(lookups)                                                                                \
+	X(lookup_hits)                                                                            \
+	X(acquires) X(hits_memory) X(hits_disk) X(misses) X(misses_deadline) X(published) X(      \
+		published_bytes) X(publish_existing) X(replaced) X(removed) X(evicted_memory)     \
+		X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes) X(evicted_quota) X( \
+			expired) X(evicted_orphans) X(recut_segments) X(backed_up)                \
+			X(backed_up_bytes) X(backup_skipped) X(backup_failed) X(                  \
+				backup_budget_held) X(promoted) X(promoted_bytes)                 \
+				X(promote_failed) X(bad_checksum) X(bad_size) X(bad_missing) X(   \
+					bad_scrub) X(bad_adopted) X(quarantined) X(adopted)       \
+					X(adopt_dropped) X(rebuilt) X(scrubbed) X(scrubbed_bytes) \
+						X(disk_errors) X(disks_out) X(no_space_memory)    \
+							X(no_space_disk) X(no_quota)              \
+								X(catalog_lost) X(files_verified)
 
 struct hc_node_stats {
 #define HC_NODE_COUNTER_FIELD(name) uint64_t name;

@@ -172,6 +172,25 @@ static uint32_t hc_acquire_stamp(struct hc_node *node, const struct hc_acquire *
 	return step.stamp;
 }
 
+void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct hc_entry *entry,
+		     uint32_t stamp, uint32_t position, struct hc_ref *ref_p)
+{
+	/* Another batch may have been quicker. */
+	entry->stamp = (uint32_t)hc_max_u64(entry->stamp,
+					    hc_acquire_stamp(node, how, entry, stamp, &position));
+	if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
+		entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
+	hc_entry_hit(entry);
+	entry->refs++;
+	*ref_p = (struct hc_ref){
+		.entry = entry->number,
+		.slot = entry->slot, /* also when LOADING: waited for by the caller */
+		.size_bytes = entry->size_bytes,
+		.sequence = entry->sequence,
+		.series = entry->series,
+	};
+}
+
 /* Takes a ref on each leading page that exists on any tier. */
 static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how,
 			      const struct hc_hash *hashes, size_t n, struct hc_ref *refs)
@@ -184,7 +203,6 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 		struct hc_key key = {how->series, hashes[i]};
 		struct hc_shard *shard = hc_node_shard(node, &key.hash);
 		struct hc_entry *entry;
-		uint32_t position = (uint32_t)i;
 
 		hc_shard_lock(shard);
 		entry = hc_shard_find(shard, &key);
@@ -193,20 +211,7 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 			hc_shard_unlock(shard);
 			break;
 		}
-		/* Another batch may have been quicker. */
-		entry->stamp = (uint32_t)hc_max_u64(
-			entry->stamp, hc_acquire_stamp(node, how, entry, stamp, &position));
-		if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
-			entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
-		hc_entry_hit(entry);
-		entry->refs++;
-		refs[i] = (struct hc_ref){
-			.entry = entry->number,
-			.slot = entry->slot, /* also when LOADING: waited for below */
-			.size_bytes = entry->size_bytes,
-			.sequence = entry->sequence,
-			.series = entry->series,
-		};
+		hc_acquire_hold(node, how, entry, stamp, (uint32_t)i, &refs[i]);
 		hc_shard_unlock(shard);
 		n_disk += refs[i].slot == HC_SLOT_NONE;
 	}

@@ -417,7 +417,8 @@ void hc_node_unstage(struct hc_node *node, uint16_t disk, const char *name)
 }
 
 static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *staging,
-			  const struct hc_publish *item, uint64_t sequence)
+			  const struct hc_publish *item, uint64_t sequence,
+			  struct hc_io_answer *answer_p)
 {
 	struct hc_io *io = hc_io_create(node, HC_STORE_ADOPT, NULL);
 
@@ -441,7 +442,7 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 		snprintf(io->name, sizeof(io->name), "%s", item->opaque_path);
 		io->request.page.name = io->name;
 	}
-	return hc_io_run(node, io, hc_clock_now_ns() + HC_ADOPT_NS);
+	return hc_io_run_file(node, io, hc_clock_now_ns() + HC_ADOPT_NS, answer_p);
 }
 
 /* adopt_lock held for reading. */
@@ -451,6 +452,7 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
 	struct hc_after replaced = {0};
+	struct hc_io_answer answer;
 	struct hc_entry *entry;
 	uint64_t sequence = hc_registry_next_sequence(node->registry);
 	uint32_t space = hc_series_space(node->registry, item->key.series);
@@ -460,7 +462,7 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	rc = hc_family_add(node, item->key.series, &item->parent, 0, 1);
 	if (rc)
 		return rc;
-	rc = hc_stage_adopt(node, disk, staging, item, sequence);
+	rc = hc_stage_adopt(node, disk, staging, item, sequence, &answer);
 	if (rc) {
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, 0, -1));
 		return rc;
@@ -475,6 +477,8 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 		*sequence_p = sequence;
 		hc_disk_account(node, disk, 1, entry->size_bytes);
 		hc_entry_push_space(node, entry);
+		/* The checksum is of what the file holds. */
+		hc_mark_file(node, entry->number, answer.mark);
 	}
 	hc_shard_unlock(shard);
 	hc_after_run(node, &replaced);

@@ -205,6 +205,7 @@ struct hc_io_sync {
 	pthread_cond_t cond;
 	bool done, left;
 	int result;
+	struct hc_io_answer answer;
 };
 
 static void hc_io_sync_done(struct hc_node *node, struct hc_io *io)
@@ -216,7 +217,12 @@ static void hc_io_sync_done(struct hc_node *node, struct hc_io *io)
 	pthread_mutex_lock(&sync->lock);
 	sync->done = true;
 	sync->result = io->request.result;
+	sync->answer.mark = io->request.mark;
+	sync->answer.fd = io->request.fd;
 	left = sync->left;
+	/* Nobody waits for the descriptor any more. */
+	if (left && io->request.op == HC_STORE_OPEN && !io->request.result)
+		close(io->request.fd);
 	pthread_cond_signal(&sync->cond);
 	pthread_mutex_unlock(&sync->lock);
 	free(io);
@@ -227,7 +233,8 @@ static void hc_io_sync_done(struct hc_node *node, struct hc_io *io)
 	}
 }
 
-int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns)
+int hc_io_run_file(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns,
+		   struct hc_io_answer *answer_p)
 {
 	struct hc_io_sync *sync = hc_zalloc(sizeof(*sync));
 	int result;
@@ -253,11 +260,20 @@ int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns)
 		return -ETIMEDOUT;
 	}
 	result = sync->result;
+	if (!result)
+		*answer_p = sync->answer;
 	pthread_mutex_unlock(&sync->lock);
 	pthread_mutex_destroy(&sync->lock);
 	pthread_cond_destroy(&sync->cond);
 	free(sync);
 	return result;
+}
+
+int hc_io_run(struct hc_node *node, struct hc_io *io, uint64_t deadline_ns)
+{
+	struct hc_io_answer answer;
+
+	return hc_io_run_file(node, io, deadline_ns, &answer);
 }
 
 static size_t hc_io_reap(struct hc_node *node)

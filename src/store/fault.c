@@ -21,7 +21,7 @@
 #include "util/rng.h"
 
 #define HC_LOG         "store-fault"
-#define HC_FAULT_N_OPS (HC_STORE_QUARANTINE + 1)
+#define HC_FAULT_N_OPS (HC_STORE_OPEN + 1)
 /* Held requests are the store's memory: more is back-pressure. */
 #define HC_FAULT_HELD_MAX 1024
 #define HC_FAULT_REAP_MAX 64
@@ -147,8 +147,14 @@ static void hc_fault_finish(struct hc_fault_item *item)
 		    (item->kind == HC_FAULT_FLIP || item->kind == HC_FAULT_SHORT);
 
 	outer->result = item->inner.result;
+	outer->mark = item->inner.mark;
+	outer->fd = item->inner.fd;
 	if (!hurt)
 		return;
+	if (outer->op == HC_STORE_OPEN) {
+		close(outer->fd);
+		outer->result = -EBADMSG;
+	}
 	if (outer->op == HC_STORE_VERIFY)
 		outer->result = -EBADMSG;
 	if (outer->op != HC_STORE_GET)
@@ -199,7 +205,7 @@ static enum hc_fault_kind hc_fault_judge_locked(struct hc_store_fault *store,
 		return HC_FAULT_NONE;
 	/* Bad requests are for the inner store to refuse. */
 	if ((kind == HC_FAULT_FLIP || kind == HC_FAULT_SHORT) &&
-	    (!request->page.size_bytes || (request->op != HC_STORE_VERIFY && !request->data)))
+	    (!request->page.size_bytes || (request->op != HC_STORE_VERIFY && request->op != HC_STORE_OPEN && !request->data)))
 		return HC_FAULT_NONE;
 	if (kind == HC_FAULT_SHORT && request->op == HC_STORE_PUT && request->page.size_bytes < 2)
 		return HC_FAULT_FLIP;
@@ -500,6 +506,22 @@ static int hc_fault_staging_remove(struct hc_store *base, uint16_t disk, const c
 	return inner->ops->staging_remove(inner, disk, name);
 }
 
+static int hc_fault_open_file(struct hc_store *base, uint16_t disk,
+			      const struct hc_store_page *page, int *fd_p, uint64_t *mark_p)
+{
+	struct hc_store *inner = hc_fault_of(base)->inner;
+
+	return inner->ops->open_file(inner, disk, page, fd_p, mark_p);
+}
+
+static void hc_fault_drop_cache(struct hc_store *base, uint16_t disk,
+				const struct hc_store_page *page)
+{
+	struct hc_store *inner = hc_fault_of(base)->inner;
+
+	inner->ops->drop_cache(inner, disk, page);
+}
+
 static int hc_fault_sweep(struct hc_store *base, uint16_t disk,
 			  bool (*keep)(void *arg, uint32_t series, const struct hc_hash *hash,
 				       uint64_t sequence),
@@ -530,6 +552,8 @@ static const struct hc_store_ops hc_fault_ops = {
 	.list = hc_fault_list,
 	.staging_create = hc_fault_staging_create,
 	.staging_remove = hc_fault_staging_remove,
+	.open_file = hc_fault_open_file,
+	.drop_cache = hc_fault_drop_cache,
 	.sync = hc_fault_sync,
 	.sweep = hc_fault_sweep,
 };

@@ -5,7 +5,7 @@
  *
  * FLIP and SHORT act as a medium does. GET: the bytes in data are damaged, the result is -EBADMSG
  * (a flip under HC_STORE_NO_VERIFY: 0). PUT: what is stored is damaged, the result is the inner
- * store's; the caller's buffer is never touched. VERIFY: -EBADMSG. Other operations move no bytes:
+ * store's; the caller's buffer is never touched. VERIFY, OPEN: -EBADMSG. Other operations move no bytes:
  * no effect. A request that is held (HANG, DELAY) has not reached the inner store; close gives it
  * -ECANCELED. */
 #ifndef HC_STORE_FAULT_H

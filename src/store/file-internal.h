@@ -29,7 +29,7 @@
 #define HC_FILE_EIO_SPAN_NS (10 * HC_NS_PER_S)
 
 enum hc_file_group_kind {
-	HC_FILE_GROUP_READ,  /* GET */
+	HC_FILE_GROUP_READ,  /* GET, OPEN */
 	HC_FILE_GROUP_WRITE, /* PUT, ADOPT */
 	HC_FILE_GROUP_SCRUB, /* VERIFY */
 	HC_FILE_GROUP_REAP,  /* REMOVE, QUARANTINE */
@@ -144,8 +144,11 @@ struct hc_file_scratch {
 	void *part;
 	uint64_t *leaves;
 };
-int hc_file_run(struct hc_file_disk *disk, const struct hc_store_request *request,
+int hc_file_run(struct hc_file_disk *disk, struct hc_store_request *request,
 		const struct hc_file_scratch *scratch, int *medium_p);
+int hc_file_open_cached(struct hc_store *store, uint16_t disk, const struct hc_store_page *page,
+			int *fd_p, uint64_t *mark_p);
+void hc_file_drop_cache(struct hc_store *store, uint16_t disk, const struct hc_store_page *page);
 /* Maps an errno of the medium to the store's set. */
 int hc_file_map_error(int error);
 /* Path of a page relative to pages/. */

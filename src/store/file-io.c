@@ -36,11 +36,29 @@ int hc_file_map_error(int error)
 	}
 }
 
+/* Whoever writes to a file changes its times; a file in its place has another number. Never 0. */
+static uint64_t hc_file_mark(const struct stat *st)
+{
+	const uint64_t parts[] = {
+		st->st_dev,
+		st->st_ino,
+		(uint64_t)st->st_size,
+		(uint64_t)st->st_mtim.tv_sec,
+		(uint64_t)st->st_mtim.tv_nsec,
+		(uint64_t)st->st_ctim.tv_sec,
+		(uint64_t)st->st_ctim.tv_nsec,
+	};
+	uint64_t mark = hc_checksum_leaf(parts, sizeof(parts));
+
+	return mark ? mark : 1;
+}
+
 /* Opens a page file for reading and checks that it is one, of exactly the size that was asked for.
  */
-static int hc_file_open_read(struct hc_file_disk *disk, const struct hc_store_page *page, int *fd_p)
+static int hc_file_open_read(struct hc_file_disk *disk, const struct hc_store_page *page,
+			     bool direct, int *fd_p, uint64_t *mark_p)
 {
-	int flags = O_RDONLY | HC_OPEN_COMMON | (disk->direct ? O_DIRECT : 0);
+	int flags = O_RDONLY | HC_OPEN_COMMON | (direct ? O_DIRECT : 0);
 	hc_autofd int fd = -1;
 	char path[160];
 	const char *at = hc_file_page_path(page, path);
@@ -60,6 +78,7 @@ static int hc_file_open_read(struct hc_file_disk *disk, const struct hc_store_pa
 		return -errno;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != page->size_bytes)
 		return -EBADMSG;
+	*mark_p = hc_file_mark(&st);
 	*fd_p = hc_steal_fd(&fd);
 	return 0;
 }
@@ -90,7 +109,8 @@ static int hc_file_get(struct hc_file_disk *disk, const struct hc_store_request 
 {
 	const struct hc_store_page *page = &request->page;
 	hc_autofd int fd = -1;
-	int rc = hc_file_open_read(disk, page, &fd);
+	uint64_t mark;
+	int rc = hc_file_open_read(disk, page, disk->direct, &fd, &mark);
 
 	if (rc)
 		return rc;
@@ -108,7 +128,8 @@ static int hc_file_verify(struct hc_file_disk *disk, const struct hc_store_reque
 {
 	const struct hc_store_page *page = &request->page;
 	hc_autofd int fd = -1;
-	int rc = hc_file_open_read(disk, page, &fd);
+	uint64_t mark;
+	int rc = hc_file_open_read(disk, page, disk->direct, &fd, &mark);
 	size_t leaf_i = 0;
 
 	if (rc)
@@ -125,6 +146,79 @@ static int hc_file_verify(struct hc_file_disk *disk, const struct hc_store_reque
 						 (size_t)hc_min_u64(HC_LEAF_BYTES, n - i));
 	}
 	return hc_checksum_fold(scratch->leaves, page->size_bytes) == page->checksum ? 0 : -EBADMSG;
+}
+
+/* Leaf by leaf through the page cache, where the reader will want the bytes: a mapping would be
+ * quicker, but a medium that fails, or a file that somebody cuts, would kill the daemon. */
+static int hc_file_sum_cached(int fd, const struct hc_store_page *page)
+{
+	size_t n_leaves = hc_checksum_n_leaves(page->size_bytes), got;
+	hc_autofree uint64_t *leaves = malloc(n_leaves * sizeof(*leaves));
+	hc_autofree char *leaf = malloc(HC_LEAF_BYTES);
+	int rc;
+
+	if (!leaves || !leaf)
+		return -EIO;
+	hc_ignore(posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL));
+	hc_ignore(posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED));
+	for (size_t i = 0; i < n_leaves; i++) {
+		uint64_t at = (uint64_t)i * HC_LEAF_BYTES;
+		size_t n = (size_t)hc_min_u64(HC_LEAF_BYTES, page->size_bytes - at);
+
+		rc = hc_pread_full(fd, leaf, n, (off_t)at, &got);
+		if (rc)
+			return rc;
+		if (got < n)
+			return -EBADMSG;
+		leaves[i] = hc_checksum_leaf(leaf, n);
+	}
+	return hc_checksum_fold(leaves, page->size_bytes) == page->checksum ? 0 : -EBADMSG;
+}
+
+static int hc_file_open(struct hc_file_disk *disk, struct hc_store_request *request)
+{
+	hc_autofd int fd = -1;
+	uint64_t mark, after;
+	struct stat st;
+	int rc = hc_file_open_read(disk, &request->page, false, &fd, &mark);
+
+	if (!rc && !(request->flags & HC_STORE_NO_VERIFY) && mark != request->mark) {
+		rc = hc_file_sum_cached(fd, &request->page);
+		/* Changed while it was read: the next open looks again. */
+		after = !rc && !fstat(fd, &st) ? hc_file_mark(&st) : mark;
+		if (after != mark)
+			mark = 0;
+	}
+	if (rc)
+		return rc;
+	request->mark = mark;
+	request->fd = hc_steal_fd(&fd);
+	return 0;
+}
+
+int hc_file_open_cached(struct hc_store *base, uint16_t disk_i, const struct hc_store_page *page,
+			int *fd_p, uint64_t *mark_p)
+{
+	struct hc_store_file *store = (struct hc_store_file *)base;
+
+	if (disk_i >= store->n_disks)
+		return -EINVAL;
+	if (atomic_load(&store->disks[disk_i].out))
+		return -ENODEV;
+	return hc_file_map_error(
+		hc_file_open_read(&store->disks[disk_i], page, false, fd_p, mark_p));
+}
+
+void hc_file_drop_cache(struct hc_store *base, uint16_t disk_i, const struct hc_store_page *page)
+{
+	hc_autofd int fd = -1;
+	uint64_t mark;
+
+	if (hc_file_open_cached(base, disk_i, page, &fd, &mark))
+		return;
+	/* What is not written yet stays in the page cache. */
+	hc_ignore(fdatasync(fd));
+	hc_ignore(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
 }
 
 static int hc_file_set_meta(int fd, const struct hc_store_page *page)
@@ -210,7 +304,7 @@ static int hc_file_put(struct hc_file_disk *disk, const struct hc_store_request 
 	return rc;
 }
 
-static int hc_file_adopt(struct hc_file_disk *disk, const struct hc_store_request *request)
+static int hc_file_adopt(struct hc_file_disk *disk, struct hc_store_request *request)
 {
 	const struct hc_store_page *page = &request->page;
 	hc_autofd int fd = openat(disk->staging_fd, request->staging, O_RDWR | HC_OPEN_COMMON);
@@ -237,6 +331,7 @@ static int hc_file_adopt(struct hc_file_disk *disk, const struct hc_store_reques
 	}
 	if (rc)
 		return rc;
+	request->mark = fstat(fd, &st) ? 0 : hc_file_mark(&st);
 	hc_crash_point("store-adopt");
 	return request->flags & HC_STORE_DURABLE ? hc_file_sync_shard(disk, page) : 0;
 }
@@ -260,7 +355,7 @@ static int hc_file_quarantine(struct hc_file_disk *disk, const struct hc_store_r
 	return 0;
 }
 
-int hc_file_run(struct hc_file_disk *disk, const struct hc_store_request *request,
+int hc_file_run(struct hc_file_disk *disk, struct hc_store_request *request,
 		const struct hc_file_scratch *scratch, int *medium_p)
 {
 	struct hc_store_file *store = disk->store;
@@ -285,6 +380,9 @@ int hc_file_run(struct hc_file_disk *disk, const struct hc_store_request *reques
 			break;
 		case HC_STORE_QUARANTINE:
 			rc = hc_file_quarantine(disk, request);
+			break;
+		case HC_STORE_OPEN:
+			rc = hc_file_open(disk, request);
 			break;
 		}
 	}

@@ -99,7 +99,7 @@ static void hc_file_log_failure(struct hc_file_disk *disk, const struct hc_store
 				int error)
 {
 	static const char *const verbs[] = {"read",   "write",  "adopt",
-					    "verify", "remove", "quarantine"};
+					    "verify", "remove", "quarantine", "open"};
 	uint64_t now_ns = hc_clock_now_ns();
 	uint64_t last_ns = atomic_load(&disk->logged_ns);
 	char path[160];
@@ -244,6 +244,7 @@ static const enum hc_file_group_kind hc_file_group_of[] = {
 	[HC_STORE_GET] = HC_FILE_GROUP_READ,    [HC_STORE_PUT] = HC_FILE_GROUP_WRITE,
 	[HC_STORE_ADOPT] = HC_FILE_GROUP_WRITE, [HC_STORE_VERIFY] = HC_FILE_GROUP_SCRUB,
 	[HC_STORE_REMOVE] = HC_FILE_GROUP_REAP, [HC_STORE_QUARANTINE] = HC_FILE_GROUP_REAP,
+	[HC_STORE_OPEN] = HC_FILE_GROUP_READ,
 };
 
 static bool hc_file_request_ok(struct hc_store_file *store, const struct hc_store_request *request)
@@ -398,6 +399,8 @@ static const struct hc_store_ops hc_file_ops = {
 	.list = hc_file_list_pages,
 	.staging_create = hc_file_staging_create,
 	.staging_remove = hc_file_staging_remove,
+	.open_file = hc_file_open_cached,
+	.drop_cache = hc_file_drop_cache,
 	.sync = hc_file_sync,
 	.sweep = hc_file_sweep,
 };

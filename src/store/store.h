@@ -28,6 +28,8 @@ enum hc_store_op {
 	HC_STORE_REMOVE,     /* unlink the object; absent is success */
 	HC_STORE_QUARANTINE, /* move the object out of the way, kept for inspection; absent is
 				success */
+	HC_STORE_OPEN, /* open the object's file for reading through the page cache, verified as
+			  GET does, unless its mark is still the one given */
 };
 
 #define HC_STORE_NO_VERIFY 0x1u
@@ -57,8 +59,12 @@ struct hc_store_request {
 	uint32_t flags;
 	uint16_t disk;
 	struct hc_store_page page;
-	void *data;                    /* 4 KiB aligned, room for size_bytes rounded up to 4 KiB */
-	const char *staging;           /* ADOPT: name of the file in the disk's staging/ */
+	void *data;          /* 4 KiB aligned, room for size_bytes rounded up to 4 KiB */
+	const char *staging; /* ADOPT: name of the file in the disk's staging/ */
+	/* What tells whether a file was changed since (size, mtime, ctime); 0: none. OPEN: in, of
+	 * the last time it was verified; out, of now. ADOPT: out. */
+	uint64_t mark;
+	int fd;                        /* OPEN: out, the caller's on success */
 	uint64_t submitted_ns;         /* store's own */
 	int result;                    /* set before reap: 0 or -errno */
 	void *arg;                     /* the caller's */
@@ -103,6 +109,12 @@ struct hc_store_ops {
 	int (*staging_create)(struct hc_store *store, uint16_t disk, int *fd_p, char *name,
 			      size_t room);
 	int (*staging_remove)(struct hc_store *store, uint16_t disk, const char *name);
+	/* The object's file for reading through the page cache, unverified: fd and mark as in OPEN.
+	 * Blocks as long as an open does. */
+	int (*open_file)(struct hc_store *store, uint16_t disk, const struct hc_store_page *page,
+			 int *fd_p, uint64_t *mark_p);
+	/* Gives up what the page cache holds of an object. Blocking. */
+	void (*drop_cache)(struct hc_store *store, uint16_t disk, const struct hc_store_page *page);
 	/* Makes everything that completed before durable (syncfs). Blocking. */
 	int (*sync)(struct hc_store *store, uint16_t disk);
 	/* Removes leftovers: staging files (all at start, before any staging_create), objects for
