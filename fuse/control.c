@@ -379,6 +379,7 @@ static int hc_file_config(void *arg, const char *instance, FILE *out)
 	struct hc_control *control = arg;
 	uint64_t actual[HC_OPTION_N] = {0};
 	struct hc_node_stats stats;
+	char text[256];
 
 	(void)instance;
 	hc_node_stats(control->node, &stats);
@@ -390,6 +391,10 @@ static int hc_file_config(void *arg, const char *instance, FILE *out)
 		actual[HC_OPT_disk_size] = 0;
 	hc_options_print(control->options, actual, out);
 	pthread_mutex_unlock(&control->lock);
+	if (control->fs) {
+		hc_fs_passthrough_text(control->fs, text, sizeof(text));
+		fprintf(out, "# passthrough in force: %s\n", text);
+	}
 	return 0;
 }
 

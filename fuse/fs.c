@@ -131,6 +131,8 @@ int hc_fs_create(const struct hc_fs_options *options, struct hc_fs **fs_p)
 	if (!err)
 		err = hc_handles_create(&fs->handles);
 	if (!err)
+		err = hc_pass_create(fs, &fs->pass);
+	if (!err)
 		err = hc_virtual_create(fs, &fs->virtuals);
 	if (err) {
 		hc_fs_destroy(fs);
@@ -371,6 +373,7 @@ void hc_fs_destroy(struct hc_fs *fs)
 	}
 	hc_virtual_destroy(fs->virtuals);
 	hc_handles_destroy(fs->handles);
+	hc_pass_destroy(fs->pass);
 	hc_openfiles_destroy(fs->openfiles);
 	hc_openers_destroy(fs->openers);
 	hc_notifier_destroy(fs->notifier);
@@ -393,6 +396,7 @@ void hc_fs_stats(struct hc_fs *fs, struct hc_fs_stats *stats_p)
 	stats_p->has_epoch = fs->kernel.has_epoch;
 	stats_p->has_parallel_dirops = fs->kernel.has_parallel_dirops;
 	stats_p->has_direct_mmap = fs->kernel.has_direct_mmap;
+	stats_p->has_passthrough = hc_pass_is_on(fs);
 	stats_p->proto_minor = fs->kernel.minor;
 	pthread_mutex_lock(&fs->bodies.lock);
 	stats_p->n_bodies = fs->bodies.n_bodies;

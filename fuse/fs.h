@@ -65,6 +65,7 @@ struct hc_fs_options {
 	uint64_t max_page_bytes;   /* above it a body is a scratch file; 0: 64 MiB */
 	uint64_t temporary_age_ns; /* temporaries without a writer are reaped; 0: one hour */
 	uint64_t timeout_ns;       /* of entries and attributes in the kernel; 0: one hour */
+	bool passthrough_off;      /* never asked for; else where kernel and disks let us */
 	bool debug;                /* libfuse prints each request */
 	const struct hc_vfile *vfiles; /* what is in .hicache; NULL: nothing */
 	void *vfiles_arg;
@@ -110,8 +111,11 @@ struct hc_fs_stats {
 	bool has_epoch; /* what the kernel offers */
 	bool has_parallel_dirops;
 	bool has_direct_mmap;
+	bool has_passthrough; /* in force, on one data directory at least */
 	uint32_t proto_minor;
 };
 void hc_fs_stats(struct hc_fs *fs, struct hc_fs_stats *stats_p);
+/* Whether passthrough is in force: "on", "off: REASON". */
+void hc_fs_passthrough_text(struct hc_fs *fs, char *text, size_t room);
 
 #endif

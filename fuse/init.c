@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The INIT helper: what the kernel offers and libfuse does not pass on. The session's own read and
  *writev go through here; the request with opcode INIT is noted, its answer gets PARALLEL_DIROPS and
- *DIRECT_IO_ALLOW_MMAP where the kernel offered them. Nothing else is touched. Also the choice of
+ *DIRECT_IO_ALLOW_MMAP where the kernel offered them, and PASSTHROUGH where it did and is
+ *wanted (then the probe follows, passthrough.c). Nothing else is touched. Also the choice of
  *what libfuse does pass on.
  *
  *	fuse_in_header: u32 length, u32 opcode, u64 unique, ... 40 bytes; fuse_init_in: u32 major,
  *minor, max_readahead, flags, flags2. fuse_out_header: u32 length, i32 error, u64 unique;
- *fuse_init_out: u32 major, minor, max_readahead, flags (12), 16 bytes, u32 flags2 (32). */
+ *fuse_init_out: u32 major, minor, max_readahead, flags (12), 16 bytes, u32 flags2 (32),
+ *max_stack_depth (36). */
 #include <sys/uio.h>
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -25,7 +27,11 @@
 #define HC_INIT_PARALLEL_DIROPS (1u << 18)
 #define HC_INIT_EXT             (1u << 30)
 #define HC_INIT2_DIRECT_IO_MMAP (1u << 4)
-#define HC_EPOCH_MINOR          44u
+#define HC_INIT2_PASSTHROUGH    (1u << 5)
+#define HC_INIT_OUT_DEPTH       36u
+/* Files behind ours are of a plain file system: then an overlay may still lie over the mount. */
+#define HC_INIT_STACK_DEPTH 1u
+#define HC_EPOCH_MINOR      44u
 
 static uint32_t word(const void *buf, size_t offset)
 {
@@ -84,6 +90,7 @@ static void see_init(struct hc_fs *fs, const void *buf, size_t n)
 	fs->kernel.minor = word(buf, HC_INIT_IN_MINOR);
 	fs->kernel.has_parallel_dirops = flags & HC_INIT_PARALLEL_DIROPS;
 	fs->kernel.has_direct_mmap = flags2 & HC_INIT2_DIRECT_IO_MMAP;
+	fs->kernel.has_passthrough = flags2 & HC_INIT2_PASSTHROUGH && !fs->options.passthrough_off;
 	fs->kernel.has_epoch = fs->kernel.minor >= HC_EPOCH_MINOR;
 }
 
@@ -97,28 +104,43 @@ static ssize_t hook_read(int fd, void *buf, size_t n, void *userdata)
 	return got;
 }
 
+static void patch_answer(struct hc_fs *fs, struct iovec *answer)
+{
+	bool passthrough = answer->iov_len >= HC_INIT_OUT_DEPTH + 4 && fs->kernel.has_passthrough;
+	uint32_t flags2 = (fs->kernel.has_direct_mmap ? HC_INIT2_DIRECT_IO_MMAP : 0) |
+			  (passthrough ? HC_INIT2_PASSTHROUGH : 0);
+
+	fs->kernel.has_passthrough = passthrough;
+	if (answer->iov_len < HC_INIT_OUT_FLAGS2 + 4)
+		return;
+	if (fs->kernel.has_parallel_dirops)
+		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS, HC_INIT_PARALLEL_DIROPS);
+	if (flags2) {
+		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS, HC_INIT_EXT);
+		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS2, flags2);
+	}
+	if (passthrough)
+		set_bits(answer->iov_base, HC_INIT_OUT_DEPTH, HC_INIT_STACK_DEPTH);
+}
+
 static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
 {
 	struct hc_fs *fs = userdata;
 	uint64_t unique;
+	ssize_t sent;
 
-	if (hc_unlikely(fs->kernel.init_unique) && iov[0].iov_len >= 16) {
-		memcpy(&unique, (char *)iov[0].iov_base + 8, sizeof(unique));
-		if (unique == fs->kernel.init_unique) {
-			fs->kernel.init_unique = 0;
-			if (count > 1 && iov[1].iov_len >= HC_INIT_OUT_FLAGS2 + 4) {
-				if (fs->kernel.has_parallel_dirops)
-					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS,
-						 HC_INIT_PARALLEL_DIROPS);
-				if (fs->kernel.has_direct_mmap) {
-					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS, HC_INIT_EXT);
-					set_bits(iov[1].iov_base, HC_INIT_OUT_FLAGS2,
-						 HC_INIT2_DIRECT_IO_MMAP);
-				}
-			}
-		}
-	}
-	return send_answer(fs, fd, iov, count);
+	if (hc_likely(!fs->kernel.init_unique) || iov[0].iov_len < 16)
+		return send_answer(fs, fd, iov, count);
+	memcpy(&unique, (char *)iov[0].iov_base + 8, sizeof(unique));
+	if (unique != fs->kernel.init_unique)
+		return send_answer(fs, fd, iov, count);
+	fs->kernel.init_unique = 0;
+	hc_pass_probe_begin(fs);
+	if (count > 1)
+		patch_answer(fs, &iov[1]);
+	sent = send_answer(fs, fd, iov, count);
+	hc_pass_probe(fs, count > 1 && fs->kernel.has_passthrough);
+	return sent;
 }
 
 int hc_init_hook(struct hc_fs *fs)

@@ -19,6 +19,7 @@ struct hc_virtual;
 struct hc_openers;
 struct hc_openfiles;
 struct hc_handles;
+struct hc_pass;
 
 /* What the kernel offered in INIT, and what is in force. */
 struct hc_kernel {
@@ -26,6 +27,7 @@ struct hc_kernel {
 	uint32_t minor;       /* of the kernel, not of libfuse */
 	bool has_parallel_dirops;
 	bool has_direct_mmap;
+	bool has_passthrough;
 	bool has_epoch;
 };
 
@@ -45,6 +47,7 @@ struct hc_fs {
 	struct hc_openers *openers;
 	struct hc_openfiles *openfiles;
 	struct hc_handles *handles;
+	struct hc_pass *pass;
 	double timeout_s;
 	uint64_t budget_ns;
 	uint32_t uid, gid; /* the daemon's */
@@ -68,6 +71,16 @@ struct hc_fs {
  * pass on. */
 int hc_init_hook(struct hc_fs *fs) HC_MUST_CHECK;
 void hc_init_capabilities(struct hc_fs *fs, struct fuse_conn_info *conn);
+
+/* --- passthrough.c --- */
+int hc_pass_create(struct hc_fs *fs, struct hc_pass **pass_p) HC_MUST_CHECK;
+void hc_pass_destroy(struct hc_pass *pass);
+/* INIT is being answered: begin before the answer goes out, probe after it. Who asks in between
+ * waits. offered: by the kernel. */
+void hc_pass_probe_begin(struct hc_fs *fs);
+void hc_pass_probe(struct hc_fs *fs, bool offered);
+/* In force on any data directory. */
+bool hc_pass_is_on(struct hc_fs *fs);
 
 /* --- openers.c --- */
 int hc_openers_create(struct hc_openers **openers_p) HC_MUST_CHECK;

@@ -180,6 +180,7 @@ static int hc_daemon_create_fs(struct hc_daemon *daemon)
 		.n_threads = (uint32_t)hc_option(options, HC_OPT_threads)->number,
 		.budget_ns = hc_option(options, HC_OPT_budget_ms)->number * HC_NS_PER_MS,
 		.max_page_bytes = hc_option(options, HC_OPT_max_page_bytes)->number,
+		.passthrough_off = hc_option(options, HC_OPT_passthrough)->number != 0,
 		.debug = options->debug,
 		.vfiles = hc_control_files,
 		.vfiles_arg = &daemon->control,

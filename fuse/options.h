@@ -77,12 +77,13 @@ enum hc_option_kind {
 	  "memory nodes of the pool; auto and interleave: all in turn, where there are several")  \
 	X(verify, BOOL, 0, 1, "on|off", "on", false,                                              \
 	  "compare checksums when pages come from disk or an old pool")                           \
+	X(passthrough, CHOICE, 0, 0, "auto|off", "auto", false,                                   \
+	  "pages on disk are read and written without a copy, where the kernel lets us")          \
 	X(threads, COUNT, 0, 64, "auto|N", "auto", false, "threads that serve the mount")         \
 	X(log_level, CHOICE, 0, 0, "error|warn|info|debug|trace", "info", true, "what is logged") \
 	X(discard_pool, BOOL, 0, 1, "yes|no", "no", false,                                        \
 	  "drop a pool in memory that this version cannot read, instead of refusing")             \
 	X(listen, ABSENT, 0, 0, "", "", false, "")                                                \
-	X(passthrough, ABSENT, 0, 0, "", "", false, "")                                           \
 	X(store, ABSENT, 0, 0, "", "", false, "")
 
 enum hc_option {

@@ -70,6 +70,7 @@ static void hc_stats_fs(const struct hc_fs_stats *f, FILE *out)
 	hc_stat_line(out, "fs_has_epoch", f->has_epoch);
 	hc_stat_line(out, "fs_has_parallel_dirops", f->has_parallel_dirops);
 	hc_stat_line(out, "fs_has_direct_mmap", f->has_direct_mmap);
+	hc_stat_line(out, "fs_has_passthrough", f->has_passthrough);
 	hc_stat_line(out, "fs_proto_minor", f->proto_minor);
 }
 

@@ -24,7 +24,7 @@ refused()
 refused 2 'there is no option "pool_sise"; did you mean "pool_size"\?' -o pool_sise=1G "$cache" "$mnt"
 refused 2 'pool_size wants a size such as 64G' -o pool_size=big "$cache" "$mnt"
 refused 2 'listen is not built in this version' -o listen=/run/x "$cache" "$mnt"
-refused 2 'passthrough is not built in this version' -o passthrough=auto "$cache" "$mnt"
+refused 2 'passthrough wants one of auto.off' -o passthrough=on "$cache" "$mnt"
 refused 2 'store is not built in this version' -o store=s3 "$cache" "$mnt"
 refused 2 'low \(90%\) is above high \(50%\)' -o high=50% "$cache" "$mnt"
 refused 2 'MOUNTPOINT is missing' "$cache"

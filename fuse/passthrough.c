@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Passthrough: the kernel reads and writes the file behind a handle by itself (FUSE_PASSTHROUGH,
+ * kernel 6.9). Three things are done by hand, so that any libfuse will do: files are registered by
+ * ioctl on the session's descriptor, OPEN and CREATE are answered with the kernel's own structs,
+ * and init.c asks for it.
+ *
+ * The kernel refuses to mix ways of opening one inode with EIO at the caller's open. So the first
+ * open of an inode decides, and as long as the inode is open every OPEN is answered the same way,
+ * with the same backing id; who must see each request gets DIRECT_IO added to it. Opens are counted
+ * before they are answered; the RELEASE that makes the count 0 closes the id.
+ *
+ * Locks: the table's are leaves, held over the two ioctls, which do no I/O; the probe's is held
+ * while INIT is being answered. */
+#include <linux/fuse.h>
+#include <sys/ioctl.h>
+
+#include "fuse/internal.h"
+#include "util/log.h"
+
+#define HC_PASS_BUCKETS 1024u
+#define HC_PASS_LOCKS   64u
+
+/* What linux/fuse.h of kernels before 6.9 lacks. */
+#define HC_FOPEN_PASSTHROUGH (1u << 7)
+struct hc_backing_map {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+#define HC_BACKING_OPEN  _IOW(229, 1, struct hc_backing_map)
+#define HC_BACKING_CLOSE _IOW(229, 2, uint32_t)
+struct hc_open_out {
+	uint64_t fh;
+	uint32_t open_flags;
+	int32_t backing_id;
+};
+_Static_assert(sizeof(struct hc_open_out) == sizeof(struct fuse_open_out), "the kernel's struct");
+
+enum hc_pass_state { HC_PASS_ASKED, HC_PASS_ON, HC_PASS_OFF };
+
+/* An inode that is open. */
+struct hc_pass_inode {
+	struct hc_pass_inode *next;
+	uint64_t ino;
+	uint32_t n_opens;
+	int32_t id; /* 0: by the daemon */
+	bool has_ref;
+	struct hc_ref ref; /* keeps the page from eviction */
+};
+
+struct hc_pass {
+	atomic_int state;
+	pthread_mutex_t probe_lock;
+	uint64_t disks; /* a bit for each data directory where it works */
+	char why[160];  /* off: the reason */
+	atomic_uint n_ids;
+	pthread_mutex_t locks[HC_PASS_LOCKS];
+	struct hc_pass_inode *buckets[HC_PASS_BUCKETS];
+};
+
+int hc_pass_create(struct hc_fs *fs, struct hc_pass **pass_p)
+{
+	struct hc_pass *pass = hc_zalloc(sizeof(*pass));
+
+	(void)fs;
+	if (!pass)
+		return -ENOMEM;
+	pthread_mutex_init(&pass->probe_lock, NULL);
+	for (size_t i = 0; i < HC_PASS_LOCKS; i++)
+		pthread_mutex_init(&pass->locks[i], NULL);
+	*pass_p = pass;
+	return 0;
+}
+
+void hc_pass_destroy(struct hc_pass *pass)
+{
+	if (!pass)
+		return;
+	for (size_t i = 0; i < HC_PASS_LOCKS; i++)
+		pthread_mutex_destroy(&pass->locks[i]);
+	pthread_mutex_destroy(&pass->probe_lock);
+	free(pass);
+}
+
+/* --- backing files --- */
+
+static int backing_open(struct hc_fs *fs, int fd, int32_t *id_p)
+{
+	struct hc_backing_map map = {.fd = fd};
+	int id = ioctl(fuse_session_fd(fs->session), HC_BACKING_OPEN, &map);
+
+	if (id <= 0)
+		return id ? -errno : -EINVAL;
+	*id_p = id;
+	atomic_fetch_add(&fs->pass->n_ids, 1);
+	return 0;
+}
+
+static void backing_close(struct hc_fs *fs, int32_t id)
+{
+	uint32_t number = (uint32_t)id;
+
+	atomic_fetch_sub(&fs->pass->n_ids, 1);
+	/* After the unmount the kernel has closed it already. */
+	if (fs->session && ioctl(fuse_session_fd(fs->session), HC_BACKING_CLOSE, &number))
+		hc_debug("fuse", "backing id %u: %m", number);
+}
+
+/* --- probe --- */
+
+/* Offered is not allowed: a user namespace, an overlay below a data directory. */
+static int probe_disk(struct hc_fs *fs, uint16_t disk)
+{
+	char name[64];
+	int32_t id = 0;
+	int fd, err;
+
+	err = hc_node_probe_file(fs->node, disk, &fd, name, sizeof(name));
+	if (err)
+		return err;
+	err = backing_open(fs, fd, &id);
+	if (!err)
+		backing_close(fs, id);
+	close(fd);
+	hc_node_unstage(fs->node, disk, name);
+	return err;
+}
+
+static const char *why_not(int err)
+{
+	switch (err) {
+	case -EPERM:
+		return "the kernel allows it to CAP_SYS_ADMIN of the initial user namespace alone";
+	case -ELOOP:
+		return "the data directory lies on a stacked file system (an overlay); name one on "
+		       "ext4 or xfs";
+	case -ENODEV:
+		return "disk_size=0";
+	default:
+		return strerror(-err);
+	}
+}
+
+static void probe_disks(struct hc_fs *fs)
+{
+	struct hc_pass *pass = fs->pass;
+	uint16_t n_disks = hc_node_n_disks(fs->node);
+	struct hc_store_disk_info info;
+	int err = -ENODEV;
+
+	for (uint16_t disk = 0; disk < n_disks && disk < 64; disk++) {
+		int disk_err = probe_disk(fs, disk);
+
+		if (!disk_err) {
+			pass->disks |= (uint64_t)1 << disk;
+			continue;
+		}
+		err = disk_err;
+		if (n_disks > 1 && hc_node_disk_info(fs->node, disk, &info) == 0)
+			hc_info("fuse", "no passthrough on %s: %s", info.dir, why_not(err));
+	}
+	if (!pass->disks)
+		snprintf(pass->why, sizeof(pass->why), "%s", why_not(err));
+}
+
+void hc_pass_probe_begin(struct hc_fs *fs)
+{
+	pthread_mutex_lock(&fs->pass->probe_lock);
+}
+
+void hc_pass_probe(struct hc_fs *fs, bool offered)
+{
+	struct hc_pass *pass = fs->pass;
+
+	if (fs->options.passthrough_off)
+		snprintf(pass->why, sizeof(pass->why), "passthrough=off");
+	else if (!offered)
+		snprintf(pass->why, sizeof(pass->why),
+			 "this kernel does not offer it (it takes 6.9 or later)");
+	else
+		probe_disks(fs);
+	if (pass->disks)
+		hc_info("fuse", "passthrough: pages on disk are opened without a copy");
+	else
+		hc_info("fuse", "no passthrough: %s; every byte goes through the daemon",
+			pass->why);
+	atomic_store(&pass->state, pass->disks ? HC_PASS_ON : HC_PASS_OFF);
+	pthread_mutex_unlock(&pass->probe_lock);
+}
+
+bool hc_pass_is_on(struct hc_fs *fs)
+{
+	struct hc_pass *pass = fs->pass;
+
+	if (hc_unlikely(atomic_load(&pass->state) == HC_PASS_ASKED)) {
+		/* INIT's answer goes out before the probe: the kernel takes no file earlier. */
+		pthread_mutex_lock(&pass->probe_lock);
+		pthread_mutex_unlock(&pass->probe_lock);
+	}
+	return atomic_load(&pass->state) == HC_PASS_ON;
+}
+
+void hc_fs_passthrough_text(struct hc_fs *fs, char *text, size_t room)
+{
+	bool on = hc_pass_is_on(fs);
+
+	snprintf(text, room, "%s%s", on ? "on" : "off: ", on ? "" : fs->pass->why);
+}
