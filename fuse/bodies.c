@@ -154,8 +154,16 @@ static bool ends_locked(struct hc_bodies *bodies, struct hc_body *body)
 /* The number forgets the body, and the body's own reference goes. */
 static void body_finish(struct hc_fs *fs, struct hc_body *body)
 {
-	if (body->state != HC_B_DONE)
-		hc_tree_gone(fs->tree, body->fnode);
+	struct hc_page_info was = {0};
+
+	if (body->state != HC_B_DONE) {
+		was.size_bytes = hc_body_size(body);
+		pthread_rwlock_rdlock(&body->rw);
+		was.owner = body->owner;
+		was.mtime_ns = body->mtime_ns;
+		pthread_rwlock_unlock(&body->rw);
+		hc_tree_gone(fs->tree, body->fnode, &was);
+	}
 	hc_tree_put(fs->tree, body->fnode);
 	hc_body_put(body);
 }
@@ -188,21 +196,25 @@ static bool same_process(const struct hc_opener *a, const struct hc_opener *b)
 	return a->tgid && a->tgid == b->tgid && a->start_ticks == b->start_ticks;
 }
 
-/* Whose body does this thread mean? */
+/* Whose body does this thread mean? Never one that another thread has yet to open: it is for that
+ * one alone. */
 static struct hc_body *pick_locked(struct hc_bname *n, const struct hc_opener *opener)
 {
-	struct hc_body *body;
+	struct hc_body *process = NULL, *closed = NULL, *newest = NULL;
 
-	for (body = n->made; body; body = body->next)
+	for (struct hc_body *body = n->made; body; body = body->next) {
 		if (opener->tid && body->maker.tid == opener->tid)
 			return body;
-	for (body = n->made; body; body = body->next)
-		if (same_process(&body->maker, opener))
-			return body;
-	for (body = n->made; body; body = body->next)
-		if (!body->n_writers)
-			return body;
-	return n->made;
+		if (body->pending_tid)
+			continue;
+		if (!process && same_process(&body->maker, opener))
+			process = body;
+		if (!closed && !body->n_writers)
+			closed = body;
+		if (!newest)
+			newest = body;
+	}
+	return process ? process : closed ? closed : newest;
 }
 
 static struct hc_body *shows_locked(struct hc_bname *n, const struct hc_opener *opener)
@@ -284,7 +296,7 @@ int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make, struct hc_
 	*body_p = body;
 	return 0;
 err_fnode:
-	hc_tree_gone(fs->tree, body->fnode);
+	hc_tree_gone(fs->tree, body->fnode, NULL);
 	hc_tree_put(fs->tree, body->fnode);
 err_body:
 	hc_body_put(body);
@@ -781,7 +793,8 @@ static void list_add(struct hc_body ***list, size_t *n, size_t *room, struct hc_
 	(*list)[(*n)++] = hc_body_get(body);
 }
 
-/* One body for each name (the newest), as a listing shows names once. dir 0: all directories. */
+/* One body for each name (the newest that was opened), as a listing shows names once. dir 0: all
+ * directories. */
 int hc_bodies_list(struct hc_fs *fs, uint32_t dir, struct hc_body ***list_p, size_t *n_p)
 {
 	struct hc_bodies *bodies = &fs->bodies;
@@ -794,6 +807,8 @@ int hc_bodies_list(struct hc_fs *fs, uint32_t dir, struct hc_body ***list_p, siz
 		for (struct hc_bname *name = bodies->buckets[i]; name; name = name->next) {
 			struct hc_body *body = name->shown ? name->shown : name->made;
 
+			while (body && body->pending_tid)
+				body = body->next;
 			if (name->dir == dir && body && is_visible(body))
 				list_add(&list, &n, &room, body);
 		}

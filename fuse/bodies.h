@@ -105,8 +105,8 @@ struct hc_mark {
 	int tid;
 	enum hc_mark_kind kind;
 	uint64_t set_ns;
-	uint64_t bound; /* hash of the name it is for, 0: the next that shows something */
-	uint32_t dir;   /* of the name it is bound to */
+	uint64_t ino; /* told to its LOOKUP; 0: none yet, and no name */
+	uint32_t dir;
 	char name[HC_NAME_BYTES];
 };
 
@@ -198,11 +198,18 @@ void hc_bodies_end(struct hc_fs *fs);
 
 /* Marks: threads whose open() the kernel is repeating. */
 bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind);
-enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name, bool bind);
+/* A writer's mark that may be for this name. */
+enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name);
+/* The thread's LOOKUP of a name, not of a directory, is told this node. A mark for another name is
+ * over. */
+void hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uint64_t ino);
+/* A mark whose LOOKUP was told this node: an OPEN of it is the repeated one. */
+bool hc_mark_is_for(struct hc_fs *fs, int tid, uint64_t ino);
+/* Of such a mark: the name that was looked up. */
+bool hc_mark_name(struct hc_fs *fs, int tid, uint64_t ino, uint32_t *dir_p,
+		  char name[HC_NAME_BYTES]);
 /* Of whatever name. */
 enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid);
-/* The name that a thread's mark is bound to; false: none. */
-bool hc_mark_name(struct hc_fs *fs, int tid, uint32_t *dir_p, char name[HC_NAME_BYTES]);
 void hc_mark_clear(struct hc_fs *fs, int tid);
 void hc_marks_expire(struct hc_fs *fs);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Marks: threads whose open() was answered ESTALE and is repeated by the kernel. By thread alone:
- * OPEN does not say by which name it came, so a mark is bound to the first name that then shows
- * something. One table, the bodies' lock; a thread without a mark costs one load while nobody has
- * any. */
+ * OPEN does not say by which name it came. The repetition asks the last component's name anew,
+ * whatever the kernel knows, and opens what it is told: so a mark takes the first name that then
+ * shows something and the node that was told, and only the OPEN of that node is the repeated one. A
+ * mark that an open() left behind (it failed on its way) meets another name or another node. One
+ * table, the bodies' lock; a thread without a mark costs one load while nobody has any. */
 #include "fuse/internal.h"
 #include "util/clock.h"
 
@@ -60,28 +62,54 @@ bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
 	return mark != NULL;
 }
 
-/* The kind of a writer's mark that holds for this name; bind: it is for this name from now on. */
-enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name, bool bind)
+enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name)
 {
 	enum hc_mark_kind kind = HC_MARK_NONE;
 	struct hc_mark *mark;
-	uint64_t hash;
 
 	if (!tid || !atomic_load(&fs->bodies.n_marks))
 		return HC_MARK_NONE;
-	hash = hc_bname_hash(dir, name);
 	pthread_mutex_lock(&fs->bodies.lock);
 	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
-	if (mark && mark->kind != HC_MARK_READ && (!mark->bound || mark->bound == hash)) {
+	if (mark && mark->kind != HC_MARK_READ &&
+	    (!mark->ino || (mark->dir == dir && strcmp(mark->name, name) == 0)))
 		kind = mark->kind;
-		if (bind) {
-			mark->bound = hash;
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return kind;
+}
+
+void hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uint64_t ino)
+{
+	struct hc_mark *mark;
+
+	if (!tid || !atomic_load(&fs->bodies.n_marks))
+		return;
+	pthread_mutex_lock(&fs->bodies.lock);
+	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
+	if (mark) {
+		if (mark->ino && (mark->dir != dir || strcmp(mark->name, name) != 0)) {
+			clear_locked(&fs->bodies, mark);
+		} else {
+			mark->ino = ino;
 			mark->dir = dir;
 			snprintf(mark->name, sizeof(mark->name), "%s", name);
 		}
 	}
 	pthread_mutex_unlock(&fs->bodies.lock);
-	return kind;
+}
+
+bool hc_mark_is_for(struct hc_fs *fs, int tid, uint64_t ino)
+{
+	struct hc_mark *mark;
+	bool is;
+
+	if (!tid || !atomic_load(&fs->bodies.n_marks))
+		return false;
+	pthread_mutex_lock(&fs->bodies.lock);
+	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
+	is = mark && mark->ino == ino;
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return is;
 }
 
 enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid)
@@ -99,20 +127,21 @@ enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid)
 	return kind;
 }
 
-bool hc_mark_name(struct hc_fs *fs, int tid, uint32_t *dir_p, char name[HC_NAME_BYTES])
+bool hc_mark_name(struct hc_fs *fs, int tid, uint64_t ino, uint32_t *dir_p,
+		  char name[HC_NAME_BYTES])
 {
 	struct hc_mark *mark;
-	bool bound;
+	bool is;
 
 	pthread_mutex_lock(&fs->bodies.lock);
 	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
-	bound = mark && mark->bound;
-	if (bound) {
+	is = mark && mark->ino == ino;
+	if (is) {
 		*dir_p = mark->dir;
 		memcpy(name, mark->name, HC_NAME_BYTES);
 	}
 	pthread_mutex_unlock(&fs->bodies.lock);
-	return bound;
+	return is;
 }
 
 void hc_mark_clear(struct hc_fs *fs, int tid)

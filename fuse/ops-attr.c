@@ -113,6 +113,15 @@ int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
 	case HC_F_PAGE:
 		err = attr_page_view(fs, view, st, timeout_p);
 		break;
+	case HC_F_GONE:
+		/* As of a file whose name was taken between look-up and stat. */
+		if (!view->mtime_ns)
+			break;
+		attr_begin(st, view->ino, S_IFREG, &view->owner, view->size_bytes, view->mtime_ns,
+			   0);
+		st->st_nlink = 0;
+		*timeout_p = 0;
+		return 0;
 	case HC_F_VIRTUAL:
 		*timeout_p = 0;
 		return hc_virtual_attr(fs, view->ino, st) ? -ESTALE : 0;
@@ -138,6 +147,18 @@ static int attr_of_handle(struct hc_fs *fs, const struct hc_fview *view, struct 
 	return 0;
 }
 
+/* The kernel asks the name again, once within one call: stat() then misses, and open() must not
+ * answer ESTALE itself. */
+static int gone_attr(struct hc_fs *fs, int tid, uint64_t ino)
+{
+	if (hc_mark_is_for(fs, tid, ino)) {
+		hc_mark_clear(fs, tid);
+		return -ENOENT;
+	}
+	(void)hc_mark_set(fs, tid, HC_MARK_READ);
+	return -ESTALE;
+}
+
 void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
@@ -153,6 +174,8 @@ void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		timeout = 0;
 	}
 	hc_body_put(view.body);
+	if (err == -ESTALE && ino >= HC_INO_FILES && !fi)
+		err = gone_attr(fs, hc_req_tid(req), ino);
 	if (err)
 		fuse_reply_err(req, -err);
 	else

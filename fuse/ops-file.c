@@ -11,29 +11,29 @@
 
 /* --- open --- */
 
+/* One OPEN. What the thread's mark says is read once, at its begin: a mark set while it is answered
+ * is for the next one. */
+struct hc_ask {
+	struct hc_opener opener;
+	uint64_t ino;
+	bool writer;
+	bool trunc;
+	bool again;          /* sent round before; the node is what its LOOKUP was told */
+	bool sent;           /* it is answered ESTALE, and marked */
+	uint64_t size_bytes; /* that was told of a node that is gone; 0: not known */
+};
+
 /* Somebody else's body, or a page: the kernel is sent round again for an own one. */
-static int second_open(struct hc_fs *fs, const struct hc_opener *opener, bool trunc)
+static int second_open(struct hc_fs *fs, struct hc_ask *ask)
 {
-	if (opener->tid && opener->tgid &&
-	    hc_mark_set(fs, opener->tid, trunc ? HC_MARK_TRUNC : HC_MARK_WRITE)) {
+	if (ask->opener.tid && ask->opener.tgid &&
+	    hc_mark_set(fs, ask->opener.tid, ask->trunc ? HC_MARK_TRUNC : HC_MARK_WRITE)) {
+		ask->sent = true;
 		hc_fs_count(fs, stale_opens);
 		return -ESTALE;
 	}
 	hc_fs_count(fs, second_writers_busy);
 	return -EBUSY;
-}
-
-/* A body that is gone: looked up again once; the second time within one open() it is a miss. */
-static int gone_open(struct hc_fs *fs, int tid, bool writer, bool trunc)
-{
-	if (!writer && (!tid || hc_mark_kind(fs, tid) == HC_MARK_READ)) {
-		hc_mark_clear(fs, tid);
-		hc_fs_count(fs, open_misses);
-		return -ENOENT;
-	}
-	(void)hc_mark_set(fs, tid, !writer ? HC_MARK_READ : trunc ? HC_MARK_TRUNC : HC_MARK_WRITE);
-	hc_fs_count(fs, stale_opens);
-	return -ESTALE;
 }
 
 static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
@@ -102,99 +102,32 @@ static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *bo
 	return 0;
 }
 
-/* The name behind a node id. */
-static int name_of(struct hc_fs *fs, const struct hc_fview *view, uint32_t *dir_p,
-		   char name[HC_NAME_BYTES])
+static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p);
+
+/* Sent round once; the second ESTALE within one open() would reach the caller. */
+static int open_other(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p)
 {
-	struct hc_page_info page;
-	struct hc_file_info file;
-
-	if (view->kind == HC_F_BODY)
-		return hc_body_name(fs, view->body, dir_p, name) ? 0 : -ESTALE;
-	if (view->kind == HC_F_FILE) {
-		if (hc_file_get(fs->registry, view->file, &file) || !file.dir)
-			return -ESTALE;
-		*dir_p = file.dir;
-		memcpy(name, file.name, HC_NAME_BYTES);
-		return 0;
-	}
-	if (hc_node_stat(fs->node, &view->key, false, &page))
-		return -ESTALE;
-	*dir_p = page.dir;
-	return hc_node_page_name(fs->node, page.entry, page.sequence, name);
-}
-
-/* A body of its own behind another's node id. */
-static int open_detached(struct hc_fs *fs, const struct hc_fview *view,
-			 const struct hc_opener *opener, bool trunc, struct hc_handle **handle_p)
-{
-	char name[HC_NAME_BYTES];
-	struct hc_there there;
-	struct hc_owner owner;
-	struct hc_body *body;
-	uint32_t dir;
-	int err;
-
-	/* The name that was looked up: the body behind the node id may be called otherwise by now.
-	 */
-	err = hc_mark_name(fs, opener->tid, &dir, name) ? 0 : name_of(fs, view, &dir, name);
-	if (!err)
-		err = hc_there_look(fs, dir, name, opener->tid, &there);
-	if (err)
-		return -ESTALE;
-	/* The one that its LOOKUP made already, or the name would show two of its own. */
-	if (there.kind == HC_F_BODY && hc_body_is_pending(there.body, opener))
-		body = hc_body_get(there.body);
-	else if (!hc_there_owner(&there, &owner))
-		err = -ESTALE;
-	else
-		err = hc_there_own(fs, &there, dir, name, opener, &owner, trunc, false, &body);
-	hc_there_end(&there);
-	if (err)
-		return err;
-	hc_tree_pin(fs->tree, body->fnode);
-	err = open_own(fs, body->fnode, body, opener, true, trunc, handle_p);
-	if (err) {
-		hc_tree_put(fs->tree, body->fnode);
-		hc_body_drop(fs, body);
-	}
-	hc_body_put(body);
-	return err;
-}
-
-/* Sent round again once. Another thread's answer about the same name can come between this one's
- * LOOKUP and OPEN, and the second ESTALE would reach the caller: then the handle writes a body that
- * the node id does not tell of. */
-static int open_other(struct hc_fs *fs, const struct hc_fview *view, const struct hc_opener *opener,
-		      bool trunc, struct hc_handle **handle_p)
-{
-	enum hc_mark_kind mark = hc_mark_kind(fs, opener->tid);
-
-	if (mark == HC_MARK_WRITE || mark == HC_MARK_TRUNC) {
-		hc_fs_count(fs, detached_opens);
-		return open_detached(fs, view, opener, trunc, handle_p);
-	}
-	return second_open(fs, opener, trunc);
+	return ask->again ? open_detached(fs, ask, handle_p) : second_open(fs, ask);
 }
 
 static int open_body(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
-		     const struct hc_opener *opener, bool writer, bool trunc,
-		     struct hc_handle **handle_p)
+		     struct hc_ask *ask, struct hc_handle **handle_p)
 {
+	const struct hc_opener *opener = &ask->opener;
 	int err;
 
-	if (writer && !hc_body_is_own(view->body, opener, trunc))
-		return open_other(fs, view, opener, trunc, handle_p);
+	if (ask->writer && !hc_body_is_own(view->body, opener, ask->trunc))
+		return open_other(fs, ask, handle_p);
 	/* Made for a writer that gave up: nobody must read what was never written. */
-	if (!writer && hc_body_is_pending(view->body, opener)) {
+	if (!ask->writer && hc_body_is_pending(view->body, opener)) {
 		hc_mark_clear(fs, opener->tid);
 		hc_body_drop(fs, view->body);
 		return -ESTALE;
 	}
-	err = open_own(fs, fnode, view->body, opener, writer, trunc, handle_p);
+	err = open_own(fs, fnode, view->body, opener, ask->writer, ask->trunc, handle_p);
 	/* It has begun to be a page in between. */
-	if (err == -ESTALE && writer && !hc_body_is_own(view->body, opener, trunc))
-		err = open_other(fs, view, opener, trunc, handle_p);
+	if (err == -ESTALE && ask->writer && !hc_body_is_own(view->body, opener, ask->trunc))
+		err = open_other(fs, ask, handle_p);
 	return err;
 }
 
@@ -209,22 +142,19 @@ static bool is_page_named(struct hc_fs *fs, uint64_t file)
 	       id.kind != HC_NAME_ORDINARY && id.kind != HC_NAME_TEMPORARY;
 }
 
-static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
-		     const struct hc_opener *opener, bool writer, bool trunc,
-		     struct hc_handle **handle_p)
+static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file,
+		     const struct hc_ask *ask, struct hc_handle **handle_p)
 {
 	struct hc_openfile *of;
 	struct hc_handle *handle;
 	int err;
 
-	if (writer && is_page_named(fs, view->file))
-		return open_other(fs, view, opener, trunc, handle_p);
-	err = hc_openfile_open(fs, fnode, view->file, writer, trunc, &of);
+	err = hc_openfile_open(fs, fnode, file, ask->writer, ask->trunc, &of);
 	if (err)
 		return err;
-	handle = hc_handle_new(fs, HC_H_FILE, fnode, writer, NULL);
+	handle = hc_handle_new(fs, HC_H_FILE, fnode, ask->writer, NULL);
 	if (!handle) {
-		hc_openfile_release(fs, of, writer);
+		hc_openfile_release(fs, of, ask->writer);
 		return -ENOMEM;
 	}
 	handle->of = of;
@@ -232,57 +162,197 @@ static int open_file(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 	return 0;
 }
 
-static int open_view(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
-		     const struct hc_opener *opener, int flags, struct hc_handle **handle_p)
+static int open_named_file(struct hc_fs *fs, uint64_t file, const struct hc_ask *ask,
+			   struct hc_handle **handle_p)
 {
-	bool writer = (flags & O_ACCMODE) != O_RDONLY, trunc = flags & O_TRUNC;
+	struct hc_fnode *fnode = hc_tree_file(fs->tree, file);
+	int err;
 
+	if (!fnode)
+		return -ENOMEM;
+	err = open_file(fs, fnode, file, ask, handle_p);
+	if (err)
+		hc_tree_put(fs->tree, fnode);
+	return err;
+}
+
+static int open_named_body(struct hc_fs *fs, struct hc_body *body, const struct hc_ask *ask,
+			   struct hc_handle **handle_p)
+{
+	int err;
+
+	hc_tree_pin(fs->tree, body->fnode);
+	err = open_own(fs, body->fnode, body, &ask->opener, ask->writer, ask->trunc, handle_p);
+	if (err)
+		hc_tree_put(fs->tree, body->fnode);
+	return err;
+}
+
+static int open_named_page(struct hc_fs *fs, const struct hc_page_info *page,
+			   const struct hc_ask *ask, struct hc_handle **handle_p)
+{
+	struct hc_fnode *fnode = hc_tree_page(fs->tree, page);
+	struct hc_fview view;
+	int err = -ESTALE;
+
+	if (!fnode)
+		return -ENOMEM;
+	hc_tree_view(fs->tree, fnode, &view);
+	if (view.kind == HC_F_PAGE)
+		err = open_page(fs, fnode, &view, &ask->opener, handle_p);
+	hc_body_put(view.body);
+	if (err)
+		hc_tree_put(fs->tree, fnode);
+	return err;
+}
+
+/* The kernel tells the caller the size of the node that is gone: another is a miss. */
+static int read_named(struct hc_fs *fs, const struct hc_there *there, const struct hc_ask *ask,
+		      struct hc_handle **handle_p)
+{
+	uint64_t size = ask->size_bytes;
+	int err = -ENOENT;
+
+	if (there->kind == HC_F_FILE && (!size || there->file.size_bytes == size))
+		err = open_named_file(fs, there->file.id, ask, handle_p);
+	else if (there->kind == HC_F_PAGE && (!size || there->page.size_bytes == size))
+		err = open_named_page(fs, &there->page, ask, handle_p);
+	else if (there->kind == HC_F_BODY && (!size || hc_body_size(there->body) == size) &&
+		 !hc_body_is_pending(there->body, &ask->opener))
+		err = open_named_body(fs, there->body, ask, handle_p);
+	return err == -ESTALE ? -ENOENT : err;
+}
+
+static int write_named(struct hc_fs *fs, const struct hc_there *there, uint32_t dir,
+		       const char *name, const struct hc_ask *ask, struct hc_handle **handle_p)
+{
+	struct hc_owner owner;
+	struct hc_body *body;
+	int err;
+
+	if (there->kind == HC_F_FILE && !there->is_page_name)
+		return open_named_file(fs, there->file.id, ask, handle_p);
+	if (there->kind == HC_F_BODY && hc_body_is_own(there->body, &ask->opener, ask->trunc))
+		return open_named_body(fs, there->body, ask, handle_p);
+	if (!hc_there_owner(there, &owner))
+		return there->kind == HC_F_DIR ? -EISDIR : -ENOENT;
+	err = hc_there_own(fs, there, dir, name, &ask->opener, &owner, ask->trunc, false, &body);
+	if (err)
+		return err;
+	err = open_named_body(fs, body, ask, handle_p);
+	if (err)
+		hc_body_drop(fs, body);
+	hc_body_put(body);
+	return err;
+}
+
+/* What the node id stood for is gone, or another's, and the kernel does not ask again: the handle
+ * is of what its name shows now, and the node id does not tell of it. The name is the one that the
+ * thread looked up; what the node is called by now may be another. */
+static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p)
+{
+	char name[HC_NAME_BYTES];
+	struct hc_there there;
+	uint32_t dir;
+	int err;
+
+	hc_fs_count(fs, detached_opens);
+	if (!hc_mark_name(fs, ask->opener.tid, ask->ino, &dir, name) ||
+	    hc_there_look(fs, dir, name, ask->opener.tid, &there))
+		return ask->writer ? -ESTALE : -ENOENT;
+	err = ask->writer ? write_named(fs, &there, dir, name, ask, handle_p)
+			  : read_named(fs, &there, ask, handle_p);
+	hc_there_end(&there);
+	return err;
+}
+
+static int open_view(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
+		     struct hc_ask *ask, struct hc_handle **handle_p)
+{
 	switch (view->kind) {
 	case HC_F_FILE:
-		return open_file(fs, fnode, view, opener, writer, trunc, handle_p);
+		if (ask->writer && is_page_named(fs, view->file))
+			return open_other(fs, ask, handle_p);
+		return open_file(fs, fnode, view->file, ask, handle_p);
 	case HC_F_BODY:
-		return open_body(fs, fnode, view, opener, writer, trunc, handle_p);
+		return open_body(fs, fnode, view, ask, handle_p);
 	case HC_F_PAGE:
-		if (writer)
-			return open_other(fs, view, opener, trunc, handle_p);
-		return open_page(fs, fnode, view, opener, handle_p);
+		if (ask->writer)
+			return open_other(fs, ask, handle_p);
+		return open_page(fs, fnode, view, &ask->opener, handle_p);
 	default:
 		return -ESTALE;
 	}
 }
 
-void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/* Gone: looked up again once; the second time within one open() it is what the name shows, or a
+ * miss. */
+static int open_gone(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p)
 {
-	struct hc_fs *fs = hc_req_fs(req);
-	bool writer = (fi->flags & O_ACCMODE) != O_RDONLY, trunc = fi->flags & O_TRUNC;
-	struct hc_handle *handle = NULL;
-	struct hc_opener opener;
-	struct hc_fnode *fnode;
+	int tid = ask->opener.tid, err = -ESTALE;
+
+	if (ask->again)
+		err = open_detached(fs, ask, handle_p);
+	else if (!ask->writer && (!tid || hc_mark_kind(fs, tid) == HC_MARK_READ))
+		err = -ENOENT;
+	if (err != -ESTALE) {
+		hc_mark_clear(fs, tid);
+		if (err == -ENOENT)
+			hc_fs_count(fs, open_misses);
+		return err;
+	}
+	(void)hc_mark_set(fs, tid,
+			  !ask->writer ? HC_MARK_READ
+			  : ask->trunc ? HC_MARK_TRUNC
+				       : HC_MARK_WRITE);
+	hc_fs_count(fs, stale_opens);
+	return -ESTALE;
+}
+
+static int open_ino(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_ask *ask,
+		    struct hc_handle **handle_p)
+{
 	struct hc_fview view = {0};
 	int err = -ESTALE;
+
+	if (fnode) {
+		hc_tree_view(fs->tree, fnode, &view);
+		err = open_view(fs, fnode, &view, ask, handle_p);
+		/* It turned into a page or file between view and open. */
+		if (err == -ESTALE && !ask->sent && view.kind == HC_F_BODY) {
+			hc_body_put(view.body);
+			hc_tree_view(fs->tree, fnode, &view);
+			if (!ask->writer || view.kind != HC_F_BODY)
+				err = open_view(fs, fnode, &view, ask, handle_p);
+		}
+		hc_body_put(view.body);
+	}
+	ask->size_bytes = view.size_bytes;
+	if (err == -ESTALE && !ask->sent)
+		err = open_gone(fs, ask, handle_p);
+	return err;
+}
+
+void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct hc_ask ask = {.ino = ino,
+			     .writer = (fi->flags & O_ACCMODE) != O_RDONLY,
+			     .trunc = fi->flags & O_TRUNC};
+	struct hc_fs *fs = hc_req_fs(req);
+	struct hc_handle *handle = NULL;
+	struct hc_fnode *fnode;
+	int err;
 
 	if (ino >= HC_INO_VIRTUAL && ino < HC_INO_FILES) {
 		hc_virtual_open(fs, req, ino, fi);
 		return;
 	}
-	hc_opener_of(fs, hc_req_tid(req), &opener);
+	hc_opener_of(fs, hc_req_tid(req), &ask.opener);
+	ask.again = hc_mark_is_for(fs, ask.opener.tid, ino);
 	fnode = hc_tree_get(fs->tree, ino);
-	if (fnode) {
-		hc_tree_view(fs->tree, fnode, &view);
-		err = open_view(fs, fnode, &view, &opener, fi->flags, &handle);
-		/* It turned into a page or file between view and open. */
-		if (err == -ESTALE && view.kind == HC_F_BODY) {
-			hc_body_put(view.body);
-			hc_tree_view(fs->tree, fnode, &view);
-			if (!writer || view.kind != HC_F_BODY)
-				err = open_view(fs, fnode, &view, &opener, fi->flags, &handle);
-		}
-		hc_body_put(view.body);
-	}
-	if (err == -ESTALE && !(writer && (view.kind == HC_F_PAGE || view.kind == HC_F_FILE)))
-		err = gone_open(fs, opener.tid, writer, trunc);
-	else if (!err)
-		hc_mark_clear(fs, opener.tid);
+	err = open_ino(fs, fnode, &ask, &handle);
+	if (!err)
+		hc_mark_clear(fs, ask.opener.tid);
 	if (err) {
 		hc_tree_put(fs->tree, fnode);
 		hc_reply_err(req, err);
@@ -363,6 +433,7 @@ static int create_there(struct hc_fs *fs, struct hc_there *there, uint32_t dir, 
 static void reply_create(struct hc_fs *fs, fuse_req_t req, const struct hc_there *there,
 			 const struct hc_opener *opener, struct fuse_file_info *fi)
 {
+	struct hc_ask ask = {.opener = *opener, .writer = true, .trunc = fi->flags & O_TRUNC};
 	struct hc_handle *handle = NULL;
 	struct fuse_entry_param entry;
 	struct hc_fnode *fnode;
@@ -376,9 +447,9 @@ static void reply_create(struct hc_fs *fs, fuse_req_t req, const struct hc_there
 	}
 	hc_tree_view(fs->tree, fnode, &view);
 	if (view.kind == HC_F_BODY && there->kind == HC_F_BODY)
-		err = open_own(fs, fnode, there->body, opener, true, fi->flags & O_TRUNC, &handle);
+		err = open_own(fs, fnode, there->body, opener, true, ask.trunc, &handle);
 	else
-		err = open_view(fs, fnode, &view, opener, fi->flags | O_WRONLY, &handle);
+		err = open_view(fs, fnode, &view, &ask, &handle);
 	hc_body_put(view.body);
 	if (err) {
 		hc_tree_forget(fs->tree, entry.ino, 1);

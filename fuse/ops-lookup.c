@@ -243,7 +243,8 @@ static int second_writer(struct hc_fs *fs, struct hc_there *there, uint32_t dir,
 	return 0;
 }
 
-static void reply_there(struct hc_fs *fs, fuse_req_t req, const struct hc_there *there)
+static void reply_there(struct hc_fs *fs, fuse_req_t req, uint32_t dir, const char *name,
+			const struct hc_there *there)
 {
 	struct fuse_entry_param entry;
 	struct hc_fnode *fnode;
@@ -264,6 +265,8 @@ static void reply_there(struct hc_fs *fs, fuse_req_t req, const struct hc_there 
 		fuse_reply_err(req, -err);
 		return;
 	}
+	if (fnode)
+		hc_mark_show(fs, hc_req_tid(req), dir, name, entry.ino);
 	/* An interrupted caller takes no reference. */
 	if (fuse_reply_entry(req, &entry))
 		hc_tree_forget(fs->tree, entry.ino, 1);
@@ -308,18 +311,15 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, -err);
 		return;
 	}
-	mark = hc_mark_get(fs, tid, dir, name, false);
-	if (mark != HC_MARK_NONE && wants_own(fs, &there, tid)) {
-		mark = hc_mark_get(fs, tid, dir, name, true);
-		if (mark != HC_MARK_NONE)
-			err = second_writer(fs, &there, dir, name, tid, mark);
-	}
+	mark = hc_mark_get(fs, tid, dir, name);
+	if (mark != HC_MARK_NONE && wants_own(fs, &there, tid))
+		err = second_writer(fs, &there, dir, name, tid, mark);
 	/* A body may have come since the name was looked at: then the kernel must not keep this. */
 	there.busy = there.busy || hc_bodies_busy(fs, dir, name);
 	if (err)
 		hc_reply_err(req, err);
 	else
-		reply_there(fs, req, &there);
+		reply_there(fs, req, dir, name, &there);
 	hc_there_end(&there);
 }
 

@@ -14,9 +14,9 @@ struct hc_fnode {
 	uint64_t ino;
 	uint64_t n_lookups;    /* what the kernel holds */
 	uint64_t sequence;     /* page */
-	uint64_t size_bytes;   /* page */
-	uint64_t mtime_ns;     /* page */
-	struct hc_owner owner; /* page */
+	uint64_t size_bytes;   /* page, gone */
+	uint64_t mtime_ns;     /* page, gone */
+	struct hc_owner owner; /* page, gone */
 	uint64_t atime_ns;
 	union {
 		uint64_t file;
@@ -301,12 +301,17 @@ void hc_tree_become_body(struct hc_tree *tree, struct hc_fnode *f, struct hc_bod
 	pthread_mutex_unlock(&shard->lock);
 }
 
-void hc_tree_gone(struct hc_tree *tree, struct hc_fnode *f)
+void hc_tree_gone(struct hc_tree *tree, struct hc_fnode *f, const struct hc_page_info *was)
 {
 	struct hc_tree_shard *shard = shard_of(tree, f->ino);
 
 	pthread_mutex_lock(&shard->lock);
 	f->kind = HC_F_GONE;
+	f->mtime_ns = was ? was->mtime_ns : 0;
+	if (was) {
+		f->size_bytes = was->size_bytes;
+		f->owner = was->owner;
+	}
 	pthread_mutex_unlock(&shard->lock);
 }
 
@@ -326,6 +331,8 @@ static void fill_view(const struct hc_fnode *f, struct hc_fview *view)
 		view->key = f->key;
 		view->entry = f->entry;
 		view->sequence = f->sequence;
+	}
+	if (f->kind == HC_F_PAGE || f->kind == HC_F_GONE) {
 		view->size_bytes = f->size_bytes;
 		view->mtime_ns = f->mtime_ns;
 		view->owner = f->owner;

@@ -35,7 +35,8 @@ struct hc_fview {
 	struct hc_key key;
 	uint32_t entry;
 	uint64_t sequence;
-	/* of a page, as the kernel was told; good after it was replaced, too */
+	/* of a page, as the kernel was told, good after it was replaced, too; of a body that is
+	 * gone, as it was (mtime_ns 0: not known) */
 	uint64_t size_bytes;
 	uint64_t mtime_ns;
 	struct hc_owner owner;
@@ -62,7 +63,8 @@ void hc_tree_become_page(struct hc_tree *tree, struct hc_fnode *fnode,
 			 const struct hc_page_info *info);
 void hc_tree_become_file(struct hc_tree *tree, struct hc_fnode *fnode, uint64_t file);
 void hc_tree_become_body(struct hc_tree *tree, struct hc_fnode *fnode, struct hc_body *body);
-void hc_tree_gone(struct hc_tree *tree, struct hc_fnode *fnode);
+/* was: size, times and owner that the body had, NULL: nobody was told. */
+void hc_tree_gone(struct hc_tree *tree, struct hc_fnode *fnode, const struct hc_page_info *was);
 
 void hc_tree_view(struct hc_tree *tree, struct hc_fnode *fnode, struct hc_fview *view_p);
 /* Get, view and put in one; kind NONE when unknown. Directories and virtual files too. */

@@ -161,13 +161,8 @@ int main(int argc, char **argv)
 	       kind, n_processes, n_threads, (long)shared->rounds, (long)shared->missing,
 	       (long)shared->stale, (long)shared->torn, (long)shared->short_reads,
 	       (long)shared->failed_sets, (long)shared->failed_stats, (long)shared->last_errno);
-	bad = shared->stale + shared->torn + shared->short_reads + shared->failed_stats;
-	/* Several writers of one temporary name: when an open() is repeated, the kernel may give it
-	 * the answer to another writer's look-up; about one set in 30,000 then ends in a rename
-	 * that finds no body (its writer sees ENOENT; never wrong bytes). More than that is a
-	 * fault. */
-	if (strcmp(kind, "one-temp") != 0 || shared->failed_sets > 2)
-		bad += shared->failed_sets;
+	bad = shared->stale + shared->torn + shared->short_reads + shared->failed_stats +
+	      shared->failed_sets;
 	if (strcmp(kind, "unlink") != 0 && strcmp(kind, "evict") != 0)
 		bad += shared->missing;
 	return failed || bad || shared->rounds != (long)n_processes * n_threads * n_rounds;

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of several processes in orders that a mount shows once in 100,000: what an open() finds
+ * when names move between its look-up and its OPEN, or while the OPEN is answered. */
+#include "tests/fuse-rig.h"
+
+#define SIZE  4096
+#define WCT   (O_WRONLY | O_CREAT | O_TRUNC)
+#define TEMP  "0123456789abcdef0123456789abcdef.tmp"
+#define FINAL "0123456789abcdef0123456789abcdef"
+#define OTHER "fedcba9876543210fedcba9876543210"
+
+enum { A, B, C };
+
+/* Happens while an OPEN is answered ESTALE. */
+static void (*before_mark)(void);
+static struct frig *the_rig;
+
+bool __real_hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind);
+bool __wrap_hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind);
+
+bool __wrap_hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
+{
+	void (*hook)(void) = before_mark;
+
+	before_mark = NULL;
+	if (hook)
+		hook();
+	return __real_hc_mark_set(fs, tid, kind);
+}
+
+static int begin(void **state)
+{
+	frig_setup(state);
+	the_rig = *state;
+	rig_up(the_rig->rig);
+	return frig_up(the_rig);
+}
+
+static int end(void **state)
+{
+	before_mark = NULL;
+	frig_end(*state);
+	return frig_teardown(state);
+}
+
+static void put(struct frig *f, int who, const char *name, int byte)
+{
+	struct fuse_file_info fi;
+
+	assert_int_equal(rig_open(f, who, name, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, byte, SIZE), 0);
+	rig_close(f, who, &fi);
+}
+
+static void check_bytes(struct frig *f, int who, const char *name, int byte)
+{
+	struct fuse_file_info fi;
+	size_t got;
+	int first;
+
+	assert_int_equal(rig_open(f, who, name, O_RDONLY, &fi), 0);
+	assert_int_equal(rig_read(f, &fi, SIZE + 1, &first, &got), 0);
+	assert_int_equal(got, SIZE);
+	assert_int_equal(first, byte);
+	rig_close(f, who, &fi);
+}
+
+static void rename_by_a(void)
+{
+	assert_int_equal(rig_rename(the_rig, A, TEMP, FINAL), 0);
+}
+
+/* B's OPEN of A's temporary is sent round; A renames it while that is answered. Nothing of B's may
+ * come under the final name. */
+static void name_moves_under_an_open(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	uint64_t ino;
+
+	put(f, A, TEMP, 'a');
+	assert_int_equal(rig_lookup(f, B, TEMP, &ino), 0);
+	before_mark = rename_by_a;
+	assert_int_equal(rig_open_ino(f, B, ino, WCT, &fi), -ESTALE);
+	assert_null(before_mark);
+	assert_int_equal(hc_bodies_count_dir(&f->fs, f->dir), 0);
+	put(f, B, TEMP, 'b');
+	check_bytes(f, C, FINAL, 'a');
+	assert_int_equal(rig_rename(f, B, TEMP, FINAL), 0);
+	check_bytes(f, C, FINAL, 'b');
+}
+
+/* B is told a body of its own, and never opens it. What it opens next, by whatever number, is not
+ * written under the name it gave up. */
+static void mark_left_behind(void **state)
+{
+	struct frig *f = *state;
+	uint64_t page, temp, own;
+	struct fuse_file_info fi;
+
+	put(f, A, FINAL, 'p');
+	assert_int_equal(rig_lookup(f, B, FINAL, &page), 0);
+	put(f, A, TEMP, 'a');
+	assert_int_equal(rig_lookup(f, B, TEMP, &temp), 0);
+	assert_int_equal(rig_open_ino(f, B, temp, WCT, &fi), -ESTALE);
+	assert_int_equal(rig_lookup(f, B, TEMP, &own), 0);
+	assert_int_not_equal(own, temp);
+	assert_int_equal(rig_open_ino(f, B, page, O_WRONLY, &fi), -ESTALE);
+	assert_int_equal(rig_open(f, B, FINAL, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
+	rig_close(f, B, &fi);
+	check_bytes(f, C, FINAL, 'b');
+	check_bytes(f, C, TEMP, 'a');
+}
+
+/* The body that a look-up made for B is nobody else's until B has opened it. */
+static void pending_body_is_its_askers(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	uint64_t temp, own, seen;
+
+	put(f, A, TEMP, 'a');
+	assert_int_equal(rig_lookup(f, B, TEMP, &temp), 0);
+	assert_int_equal(rig_open_ino(f, B, temp, WCT, &fi), -ESTALE);
+	assert_int_equal(rig_lookup(f, B, TEMP, &own), 0);
+	assert_int_equal(rig_lookup(f, C, TEMP, &seen), 0);
+	assert_int_equal(seen, temp);
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+	check_bytes(f, C, FINAL, 'a');
+	assert_int_equal(rig_lookup(f, C, TEMP, &seen), -ENOENT);
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), -ENOENT);
+	assert_int_equal(rig_unlink(f, C, TEMP), -ENOENT);
+	assert_int_equal(rig_open_ino(f, B, own, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
+	rig_close(f, B, &fi);
+	assert_int_equal(rig_rename(f, B, TEMP, OTHER), 0);
+	check_bytes(f, C, OTHER, 'b');
+	check_bytes(f, C, FINAL, 'a');
+}
+
+/* A body that was looked up, replaced and ended has attributes still, as a file without a name has:
+ * the one ESTALE that open() has is for its OPEN. */
+static void attributes_of_a_body_that_ended(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi, other;
+	uint64_t ino, next;
+	struct stat attr;
+
+	assert_int_equal(rig_open(f, A, TEMP, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'a', SIZE), 0);
+	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	put(f, C, TEMP, 'c');
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+	rig_close(f, A, &fi);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, SIZE);
+	assert_int_equal(attr.st_nlink, 0);
+	assert_int_equal(rig_open_ino(f, B, ino, WCT, &other), -ESTALE);
+	assert_int_equal(rig_lookup(f, B, FINAL, &next), 0);
+	assert_int_not_equal(next, ino);
+	assert_int_equal(rig_open_ino(f, B, next, WCT, &other), 0);
+	assert_int_equal(rig_write(f, &other, 'b', SIZE), 0);
+	check_bytes(f, C, FINAL, 'c');
+	rig_close(f, B, &other);
+	check_bytes(f, C, FINAL, 'b');
+}
+
+/* One open() meets a page that went, and then one that another process wrote: it writes its own. */
+static void second_round_writes_its_own(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	uint64_t ino, next;
+	struct stat attr;
+
+	put(f, A, FINAL, 'a');
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_unlink(f, A, FINAL), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
+	put(f, A, FINAL, 'c');
+	assert_int_equal(rig_lookup(f, B, FINAL, &next), 0);
+	assert_int_equal(rig_getattr(f, B, next, &attr), 0);
+	assert_int_equal(rig_open_ino(f, B, next, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
+	check_bytes(f, C, FINAL, 'c');
+	rig_close(f, B, &fi);
+	check_bytes(f, C, FINAL, 'b');
+}
+
+/* A reader whose open() meets two bodies that were replaced and ended: the name was never without
+ * one. */
+static void second_round_reads_what_is_there(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi, other;
+	struct stat attr;
+	uint64_t ino;
+	size_t got;
+	int first;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rig_open(f, A, TEMP, WCT, &fi), 0);
+		assert_int_equal(rig_write(f, &fi, 'a' + i, SIZE), 0);
+		assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+		put(f, C, TEMP, 'c' + i);
+		assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+		rig_close(f, A, &fi);
+		assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+		assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &other), i ? 0 : -ESTALE);
+	}
+	assert_int_equal(rig_read(f, &other, SIZE, &first, &got), 0);
+	assert_int_equal(got, SIZE);
+	assert_int_equal(first, 'd');
+	rig_close(f, B, &other);
+}
+
+/* stat() and a reader's open() of a name whose page goes twice: a miss, no ESTALE. */
+static void second_round_misses(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	struct stat attr;
+	uint64_t ino;
+
+	for (int i = 0; i < 2; i++) {
+		put(f, A, FINAL, 'a');
+		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+		assert_int_equal(rig_unlink(f, A, FINAL), 0);
+		assert_int_equal(rig_getattr(f, B, ino, &attr), i ? -ENOENT : -ESTALE);
+	}
+	for (int i = 0; i < 2; i++) {
+		put(f, A, FINAL, 'a');
+		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+		assert_int_equal(rig_unlink(f, A, FINAL), 0);
+		assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), i ? -ENOENT : -ESTALE);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(name_moves_under_an_open, begin, end),
+		cmocka_unit_test_setup_teardown(mark_left_behind, begin, end),
+		cmocka_unit_test_setup_teardown(pending_body_is_its_askers, begin, end),
+		cmocka_unit_test_setup_teardown(attributes_of_a_body_that_ended, begin, end),
+		cmocka_unit_test_setup_teardown(second_round_writes_its_own, begin, end),
+		cmocka_unit_test_setup_teardown(second_round_reads_what_is_there, begin, end),
+		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
