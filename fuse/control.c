@@ -302,6 +302,39 @@ static int hc_command_evict(struct hc_command_call *call)
 	return rc;
 }
 
+/* Holds until SIGHUP or the next start. */
+static int hc_command_log_level(struct hc_command_call *call)
+{
+	struct hc_control *control = call->control;
+	const char *word = hc_call_word(call);
+	struct hc_option_value *value;
+	enum hc_log_level level;
+	char *text = NULL;
+
+	if (word && hc_log_level_parse(word, &level)) {
+		snprintf(call->why, sizeof(call->why), "log_level %.64s: one of %s is wanted", word,
+			 hc_option_descs[HC_OPT_log_level].allowed);
+		return -EINVAL;
+	}
+	if (word) {
+		text = strdup(word);
+		if (!text)
+			return -ENOMEM;
+	}
+	pthread_mutex_lock(&control->lock);
+	value = &control->options->values[HC_OPT_log_level];
+	if (text) {
+		free(value->text);
+		value->text = text;
+		value->number = level;
+	}
+	fprintf(call->answer, "level %s\n", value->text);
+	pthread_mutex_unlock(&control->lock);
+	if (text)
+		hc_log_set_level(level);
+	return 0;
+}
+
 static int hc_command_help(struct hc_command_call *call);
 
 static const struct {
@@ -315,6 +348,8 @@ static const struct {
 	{"gc", hc_command_gc, "gc: remove files without a row, temporaries and quarantined files"},
 	{"evict", hc_command_evict,
 	 "evict [memory] [PATH...]: paths below the mount, %XX for blanks and %"},
+	{"log_level", hc_command_log_level,
+	 "log_level [error|warn|info|debug|trace]: what is logged"},
 	{"help", hc_command_help, "help: this text"},
 };
 
@@ -337,6 +372,7 @@ int hc_control_command(struct hc_control *control, const char *line, FILE *answe
 		fputs("error out of memory\n", answer);
 		return -ENOMEM;
 	}
+	hc_debug("control", "command \"%.200s\"", line);
 	call.args = copy;
 	name = hc_call_word(&call);
 	snprintf(call.why, sizeof(call.why), "%.64s: there is no such command; help lists them",

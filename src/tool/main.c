@@ -26,6 +26,8 @@ static const struct {
 	{"gc", hc_tool_gc, "gc", "remove files without a row, temporaries and quarantined files"},
 	{"evict", hc_tool_evict, "evict [--memory] [PATH...]",
 	 "take pages (default: all) out of the cache; --memory: out of memory only"},
+	{"log-level", hc_tool_log_level, "log-level [error|warn|info|debug|trace]",
+	 "show or set what the daemon logs, until SIGHUP or its next start"},
 	{"pool free", NULL, "pool free [DIR]", "release the pool that a daemon left in memory"},
 	{"pool", hc_tool_pool, NULL, NULL},
 	{"replay", hc_tool_replay,

@@ -151,6 +151,34 @@ int hc_tool_gc(const struct hc_tool *tool, int argc, char **argv)
 	return 0;
 }
 
+static void hc_log_level_line(void *arg, const char *word, char *rest)
+{
+	(void)arg;
+	if (!strcmp(word, "level"))
+		puts(rest);
+}
+
+int hc_tool_log_level(const struct hc_tool *tool, int argc, char **argv)
+{
+	static const struct option none[] = {{0}};
+	hc_autofree char *mount = NULL;
+	char command[64] = "log_level";
+	int c = getopt_long(argc, argv, ":", none, NULL), status;
+
+	if (c != -1)
+		return hc_tool_bad_option(c, argv);
+	if (argc - optind > 1)
+		return hc_tool_usage("log-level: %s: one word is wanted", argv[optind + 1]);
+	if (optind < argc) {
+		if (!*argv[optind] || strlen(argv[optind]) > 16 || strpbrk(argv[optind], " \t\n"))
+			return hc_tool_usage("log-level: %s: error, warn, info, debug or trace",
+					     argv[optind]);
+		snprintf(command, sizeof(command), "log_level %s", argv[optind]);
+	}
+	status = hc_mount_find(tool, &mount);
+	return status ? status : hc_control_run(mount, command, hc_log_level_line, NULL);
+}
+
 /* --- evict --- */
 
 static bool hc_below(const char *path, const char *mount)

@@ -19,6 +19,7 @@ struct hc_tool {
 /* Commands: argv[0] is the command's name. */
 int hc_tool_evict(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_gc(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_log_level(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_hash(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_pool(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_replay(const struct hc_tool *tool, int argc, char **argv);
