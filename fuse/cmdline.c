@@ -81,14 +81,20 @@ struct hc_cmdline {
 	const char *lists[HC_LISTS_MAX];
 	unsigned n_lists;
 	bool discard_pool;
+	const char *pid_file;
 	enum hc_action action;
 };
 
 static const struct option hc_long_options[] = {
-	{"config", required_argument, NULL, 'c'}, {"discard-pool", no_argument, NULL, 'D'},
-	{"debug", no_argument, NULL, 'd'},        {"foreground", no_argument, NULL, 'f'},
-	{"help", no_argument, NULL, 'h'},         {"options", required_argument, NULL, 'o'},
-	{"version", no_argument, NULL, 'V'},      {0},
+	{"config", required_argument, NULL, 'c'},
+	{"discard-pool", no_argument, NULL, 'D'},
+	{"debug", no_argument, NULL, 'd'},
+	{"foreground", no_argument, NULL, 'f'},
+	{"help", no_argument, NULL, 'h'},
+	{"options", required_argument, NULL, 'o'},
+	{"pid-file", required_argument, NULL, 'P'},
+	{"version", no_argument, NULL, 'V'},
+	{0},
 };
 
 static int hc_cmdline_option(struct hc_options *options, struct hc_cmdline *line, int c,
@@ -122,7 +128,10 @@ static int hc_cmdline_option(struct hc_options *options, struct hc_cmdline *line
 			return -EINVAL;
 		}
 		line->lists[line->n_lists++] = optarg;
-		return hc_list_config(optarg, &options->config_file);
+		return 0;
+	case 'P':
+		line->pid_file = optarg;
+		return 0;
 	case ':':
 		hc_error(HC_OPTIONS_LOG,
 			 "%s: a value is missing; hicachefs --help shows how to call it",
@@ -135,7 +144,7 @@ static int hc_cmdline_option(struct hc_options *options, struct hc_cmdline *line
 	}
 }
 
-static int hc_cmdline_operands(struct hc_options *options, int n, char *const *operands)
+int hc_options_set_operands(struct hc_options *options, int n, char *const *operands)
 {
 	if (n != 2) {
 		hc_error(HC_OPTIONS_LOG, "%s: hicachefs [-o name=value[,...]] CACHEDIR MOUNTPOINT",
@@ -193,26 +202,45 @@ static int hc_options_absolute(struct hc_options *options)
 		struct hc_option_value *value = &options->values[id];
 
 		if (hc_option_descs[id].kind == HC_KIND_PATH && value->origin != HC_FROM_DEFAULT &&
-		    strcmp(value->text, "auto"))
+		    strcmp(value->text, id == HC_OPT_pid_file ? "none" : "auto"))
 			rc = hc_make_absolute(&value->text);
 	}
 	return rc;
 }
 
+int hc_options_set_lists(struct hc_options *options, const char *const *lists, unsigned n_lists)
+{
+	int rc = 0;
+
+	/* What the lists say wins over the file, so the file is read first. */
+	for (unsigned i = 0; !rc && i < n_lists; i++)
+		rc = hc_list_config(lists[i], &options->config_file);
+	if (!rc)
+		rc = hc_make_absolute(&options->config_file);
+	if (!rc && options->config_file)
+		rc = hc_config_load(options, options->config_file);
+	for (unsigned i = 0; !rc && i < n_lists; i++)
+		rc = hc_options_set_list(options, lists[i]);
+	return rc;
+}
+
+int hc_options_finish(struct hc_options *options)
+{
+	int rc = hc_options_check(options);
+
+	return rc ? rc : hc_options_absolute(options);
+}
+
 static int hc_cmdline_apply(struct hc_options *options, const struct hc_cmdline *line)
 {
 	struct hc_setting_place place = {NULL, 0};
-	int rc = hc_make_absolute(&options->config_file);
+	int rc = hc_options_set_lists(options, line->lists, line->n_lists);
 
-	if (!rc && options->config_file)
-		rc = hc_config_load(options, options->config_file);
-	for (unsigned i = 0; !rc && i < line->n_lists; i++)
-		rc = hc_options_set_list(options, line->lists[i]);
 	if (!rc && line->discard_pool)
 		rc = hc_options_set(options, &place, "discard_pool", NULL);
-	if (!rc)
-		rc = hc_options_check(options);
-	return rc ? rc : hc_options_absolute(options);
+	if (!rc && line->pid_file)
+		rc = hc_options_set(options, &place, "pid_file", line->pid_file);
+	return rc ? rc : hc_options_finish(options);
 }
 
 int hc_options_parse(int argc, char **argv, struct hc_options **options_p, enum hc_action *action_p)
@@ -229,7 +257,7 @@ int hc_options_parse(int argc, char **argv, struct hc_options **options_p, enum 
 	       (c = getopt_long(argc, argv, ":c:o:fdhV", hc_long_options, NULL)) != -1)
 		rc = hc_cmdline_option(options, &line, c, argv);
 	if (!rc && line.action == HC_ACTION_MOUNT)
-		rc = hc_cmdline_operands(options, argc - optind, argv + optind);
+		rc = hc_options_set_operands(options, argc - optind, argv + optind);
 	if (!rc && line.action == HC_ACTION_MOUNT)
 		rc = hc_cmdline_apply(options, &line);
 	if (rc) {
@@ -279,6 +307,8 @@ int hc_options_reread(const struct hc_options *old, struct hc_options **options_
 		return rc;
 	options->foreground = old->foreground;
 	options->debug = old->debug;
+	options->sloppy = old->sloppy;
+	options->quiet = old->quiet;
 	options->cachedir = strdup(old->cachedir);
 	options->mountpoint = strdup(old->mountpoint);
 	options->config_file = old->config_file ? strdup(old->config_file) : NULL;
@@ -447,6 +477,7 @@ void hc_options_help(FILE *out)
 	      "                            options, see below; may be repeated\n"
 	      "  -c, --config FILE         read options from FILE too (also -o config=FILE)\n"
 	      "      --discard-pool        drop a pool in memory that this version cannot read\n"
+	      "      --pid-file FILE       as -o pid_file=FILE\n"
 	      "  -h, --help                this text\n"
 	      "  -V, --version             the version\n\n"
 	      "Options of -o and of the config file; K, M, G and T are powers of 1024:\n",

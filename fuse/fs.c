@@ -68,7 +68,8 @@ static int check_device(void)
 				 "--device /dev/fuse --cap-add SYS_ADMIN");
 	else if (err)
 		hc_error("fuse",
-			 "/dev/fuse cannot be opened: %s; run as root or get the right to it",
+			 "/dev/fuse cannot be opened: %s; run as root, or let users mount (chmod 666 "
+			 "/dev/fuse)",
 			 strerror(-err));
 	return err == -ENOENT || err == -ENXIO ? -ENODEV : err;
 }

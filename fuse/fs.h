@@ -67,6 +67,9 @@ struct hc_fs_options {
 	uint64_t timeout_ns;       /* of entries and attributes in the kernel; 0: one hour */
 	bool passthrough_off;      /* never asked for; else where kernel and disks let us */
 	bool debug;                /* libfuse prints each request */
+	/* Called once, by a worker, when the kernel has the answer to INIT: the mount answers. */
+	void (*serving)(void *arg);
+	void *serving_arg;
 	const struct hc_vfile *vfiles; /* what is in .hicache; NULL: nothing */
 	void *vfiles_arg;
 };

@@ -140,6 +140,8 @@ static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
 		patch_answer(fs, &iov[1]);
 	sent = send_answer(fs, fd, iov, count);
 	hc_pass_probe(fs, count > 1 && fs->kernel.has_passthrough);
+	if (sent > 0 && fs->options.serving)
+		fs->options.serving(fs->options.serving_arg);
 	return sent;
 }
 

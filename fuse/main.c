@@ -17,6 +17,7 @@
 
 #include "config.h"
 #include "fuse/control.h"
+#include "fuse/service.h"
 #include "fuse/setup.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -28,6 +29,7 @@ struct hc_daemon {
 	struct hc_control control; /* options, node, fs */
 	struct hc_setup setup;
 	struct hc_node_config config;
+	struct hc_pid_file *pid_file;
 	pthread_rwlock_t fs_lock; /* fs for events: the node outlives it */
 	struct hc_fs *fs;
 	int ready_fd; /* of the parent that waits; -1 */
@@ -36,30 +38,40 @@ struct hc_daemon {
 		life; /* a signal is taken in one phase: what it uses does not go meanwhile */
 	enum hc_phase phase;
 	bool stop_asked;
+	atomic_bool answers; /* the kernel has been served */
 	atomic_bool ended;
 };
 
 /* --- log --- */
 
+static const int hc_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG, LOG_DEBUG};
+
+struct hc_sink {
+	bool journal;
+	bool quiet;
+};
+
 static void hc_sink_stderr(void *arg, enum hc_log_level level, const char *component,
 			   const char *text)
 {
 	static const char *const words[] = {"error: ", "warning: ", "", "debug: ", "trace: "};
+	const struct hc_sink *sink = arg;
+	bool own = !strcmp(component, HC_OPTIONS_LOG);
+	char level_text[8] = "";
 
-	(void)arg;
-	if (!strcmp(component, HC_OPTIONS_LOG))
-		fprintf(stderr, "hicachefs: %s%s\n", words[level], text);
-	else
-		fprintf(stderr, "hicachefs: %s%s: %s\n", words[level], component, text);
+	if (sink->quiet && level > HC_LOG_WARN)
+		return;
+	if (sink->journal)
+		snprintf(level_text, sizeof(level_text), "<%d>", hc_priorities[level]);
+	fprintf(stderr, "%shicachefs: %s%s%s%s\n", level_text, words[level], own ? "" : component,
+		own ? "" : ": ", text);
 }
 
 static void hc_sink_syslog(void *arg, enum hc_log_level level, const char *component,
 			   const char *text)
 {
-	static const int priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG, LOG_DEBUG};
-
 	(void)arg;
-	syslog(priorities[level], "%s: %s", component, text);
+	syslog(hc_priorities[level], "%s: %s", component, text);
 }
 
 /* --- signals --- */
@@ -72,7 +84,7 @@ static void hc_signals_set(sigset_t *set)
 	sigaddset(set, SIGHUP);
 }
 
-static void hc_daemon_reread(struct hc_daemon *daemon)
+static void hc_daemon_reread_file(struct hc_daemon *daemon)
 {
 	struct hc_options *old, *options;
 
@@ -100,6 +112,17 @@ static void hc_daemon_reread(struct hc_daemon *daemon)
 		hc_options_destroy(old);
 }
 
+static void hc_daemon_reread(struct hc_daemon *daemon)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
+		 (unsigned long long)(hc_clock_now_ns() / HC_NS_PER_US));
+	hc_service_notify(text);
+	hc_daemon_reread_file(daemon);
+	hc_service_notify("READY=1");
+}
+
 static void hc_daemon_stop(struct hc_daemon *daemon, int number)
 {
 	if (daemon->phase == HC_PHASE_STOP) {
@@ -117,18 +140,39 @@ static void hc_daemon_stop(struct hc_daemon *daemon, int number)
 		hc_fs_stop(daemon->control.fs);
 }
 
+/* A node that answers no question is not told to be alive. */
+static void hc_daemon_beat(struct hc_daemon *daemon)
+{
+	struct hc_node_stats stats;
+
+	/* Not before READY=1. */
+	if (!atomic_load(&daemon->answers))
+		return;
+	if (daemon->phase == HC_PHASE_SERVE)
+		hc_node_stats(daemon->control.node, &stats);
+	hc_service_notify("WATCHDOG=1");
+}
+
 static void *hc_signals_main(void *arg)
 {
 	struct hc_daemon *daemon = arg;
+	uint64_t beat_ns = hc_service_watchdog_ns() / 3;
+	struct timespec beat = {.tv_sec = (time_t)(beat_ns / HC_NS_PER_S),
+				.tv_nsec = (long)(beat_ns % HC_NS_PER_S)};
 	sigset_t set;
-	int number;
 
 	hc_signals_set(&set);
-	while (!sigwait(&set, &number)) {
+	for (;;) {
+		int number = beat_ns ? sigtimedwait(&set, NULL, &beat) : sigwaitinfo(&set, NULL);
+
 		if (atomic_load(&daemon->ended))
 			break;
 		pthread_mutex_lock(&daemon->life);
-		if (number != SIGHUP)
+		if (number < 0 && errno == EAGAIN)
+			hc_daemon_beat(daemon);
+		else if (number < 0)
+			;
+		else if (number != SIGHUP)
 			hc_daemon_stop(daemon, number);
 		else if (daemon->phase == HC_PHASE_SERVE)
 			hc_daemon_reread(daemon);
@@ -171,6 +215,17 @@ static void hc_daemon_event(void *arg, const struct hc_event *event)
 	pthread_rwlock_unlock(&daemon->fs_lock);
 }
 
+static void hc_daemon_serving(void *arg)
+{
+	struct hc_daemon *daemon = arg;
+	char text[2 * PATH_MAX + 64];
+
+	snprintf(text, sizeof(text), "READY=1\nMAINPID=%d\nSTATUS=%s serves %s", (int)getpid(),
+		 daemon->control.options->cachedir, daemon->control.options->mountpoint);
+	hc_service_notify(text);
+	atomic_store(&daemon->answers, true);
+}
+
 static int hc_daemon_create_fs(struct hc_daemon *daemon)
 {
 	const struct hc_options *options = daemon->control.options;
@@ -182,6 +237,8 @@ static int hc_daemon_create_fs(struct hc_daemon *daemon)
 		.max_page_bytes = hc_option(options, HC_OPT_max_page_bytes)->number,
 		.passthrough_off = hc_option(options, HC_OPT_passthrough)->number != 0,
 		.debug = options->debug,
+		.serving = hc_daemon_serving,
+		.serving_arg = daemon,
 		.vfiles = hc_control_files,
 		.vfiles_arg = &daemon->control,
 	};
@@ -275,6 +332,7 @@ static int hc_daemon_serve(struct hc_daemon *daemon)
 	hc_daemon_phase(daemon, HC_PHASE_SERVE);
 	if (!rc)
 		rc = hc_fs_run(daemon->control.fs);
+	hc_service_notify("STOPPING=1\nSTATUS=stopping; what is not on disk is being written");
 	hc_daemon_phase(daemon, HC_PHASE_STOP);
 	hc_fs_unmount(daemon->control.fs);
 	return rc;
@@ -291,11 +349,20 @@ static void hc_daemon_end_fs(struct hc_daemon *daemon)
 	daemon->control.fs = NULL;
 }
 
+static int hc_daemon_pid_file(struct hc_daemon *daemon)
+{
+	const char *path = hc_option(daemon->control.options, HC_OPT_pid_file)->text;
+
+	return strcmp(path, "none") ? hc_pid_file_create(path, &daemon->pid_file) : 0;
+}
+
 static int hc_daemon_run(struct hc_daemon *daemon)
 {
 	uint64_t n_lost = 0;
 	int rc = hc_setup_check(daemon->control.options);
 
+	if (!rc)
+		rc = hc_daemon_pid_file(daemon);
 	if (!rc)
 		rc = hc_daemon_create_fs(daemon);
 	if (rc)
@@ -345,6 +412,7 @@ static int hc_daemon_main(struct hc_options *options, int ready_fd)
 		status = hc_daemon_run(&daemon);
 		hc_signals_end(&daemon);
 	}
+	hc_pid_file_destroy(daemon.pid_file);
 	if (daemon.control.options != options)
 		hc_options_destroy(daemon.control.options);
 	hc_options_destroy(options);
@@ -408,6 +476,7 @@ static int hc_background(struct hc_options *options)
 	}
 	if (!child) {
 		close(fds[0]);
+		hc_service_forget();
 		setsid();
 		if (chdir("/"))
 			hc_debug(HC_OPTIONS_LOG, "/: %m");
@@ -420,24 +489,49 @@ static int hc_background(struct hc_options *options)
 	return status;
 }
 
+/* mount(8)'s, of a helper. */
+#define HC_MOUNT_EXIT_USAGE  1
+#define HC_MOUNT_EXIT_FAILED 32
+
+static int hc_main_status(bool helper, int status)
+{
+	if (!helper || !status)
+		return status;
+	return status == HC_EXIT_USAGE ? HC_MOUNT_EXIT_USAGE : HC_MOUNT_EXIT_FAILED;
+}
+
+static int hc_main_action(struct hc_options *options, enum hc_action action)
+{
+	int status = 0;
+
+	if (action == HC_ACTION_HELP)
+		hc_options_help(stdout);
+	else if (action == HC_ACTION_VERSION)
+		printf("hicachefs %s\n", PACKAGE_VERSION);
+	else if (hc_setup_check(options))
+		status = HC_EXIT_FAILED;
+	hc_options_destroy(options);
+	return fflush(stdout) ? HC_EXIT_FAILED : status;
+}
+
 int main(int argc, char **argv)
 {
+	const char *slash = argc ? strrchr(argv[0], '/') : NULL;
+	bool helper = argc && !strncmp(slash ? slash + 1 : argv[0], "mount.", 6);
+	struct hc_sink sink = {.journal = hc_service_has_journal()};
 	struct hc_options *options;
 	enum hc_action action;
 
-	hc_log_set_sink(hc_sink_stderr, NULL);
-	if (hc_options_parse(argc, argv, &options, &action))
-		return HC_EXIT_USAGE;
-	if (action != HC_ACTION_MOUNT) {
-		if (action == HC_ACTION_HELP)
-			hc_options_help(stdout);
-		else
-			printf("hicachefs %s\n", PACKAGE_VERSION);
-		hc_options_destroy(options);
-		return fflush(stdout) ? HC_EXIT_FAILED : 0;
-	}
+	hc_log_set_sink(hc_sink_stderr, &sink);
+	if (helper ? hc_options_parse_helper(argc, argv, &options, &action)
+		   : hc_options_parse(argc, argv, &options, &action))
+		return hc_main_status(helper, HC_EXIT_USAGE);
+	if (action != HC_ACTION_MOUNT)
+		return hc_main_status(helper, hc_main_action(options, action));
+	sink.quiet = options->quiet;
 	hc_log_set_level(options->debug
 				 ? HC_LOG_DEBUG
 				 : (enum hc_log_level)hc_option(options, HC_OPT_log_level)->number);
-	return options->foreground ? hc_daemon_main(options, -1) : hc_background(options);
+	return hc_main_status(helper, options->foreground ? hc_daemon_main(options, -1)
+							  : hc_background(options));
 }

@@ -42,11 +42,22 @@ static const struct {
 	{"defaults", .dropped = true},
 	{"auto", .dropped = true},
 	{"noauto", .dropped = true},
-	{"user", .dropped = true},
+	{"user", .dropped = true}, /* also user=NAME, from mount(8) */
 	{"nouser", .dropped = true},
 	{"users", .dropped = true},
+	{"owner", .dropped = true},
+	{"noowner", .dropped = true},
+	{"group", .dropped = true},
+	{"nogroup", .dropped = true},
 	{"nofail", .dropped = true},
 	{"_netdev", .dropped = true},
+	{"_rnetdev", .dropped = true},
+	{"silent", .dropped = true},
+	{"loud", .dropped = true},
+	{"strictatime", .dropped = true},
+	{"nostrictatime", .dropped = true},
+	{"lazytime", .dropped = true},
+	{"nolazytime", .dropped = true},
 };
 
 /* --- messages --- */
@@ -404,11 +415,19 @@ static int hc_set_mount_option(struct hc_options *options, const struct hc_setti
 	char where[512];
 	uint64_t on = 1;
 
-	if (!strncmp(name, "x-", 2) || !strcmp(name, "comment"))
+	if (!strncmp(name, "x-", 2) || !strncmp(name, "X-", 2) || !strcmp(name, "comment"))
 		return 0;
+	if (!strcmp(name, "remount")) {
+		hc_error(HC_OPTIONS_LOG,
+			 "remount: a mount is not changed in place; limits change with the config "
+			 "file and SIGHUP (systemctl reload), anything else with umount and mount");
+		return -EINVAL;
+	}
 	for (size_t i = 0; i < HC_ARRAY_SIZE(hc_mount_names); i++) {
 		if (strcmp(name, hc_mount_names[i].name))
 			continue;
+		if (hc_mount_names[i].dropped)
+			return 0;
 		hc_where(place, name, value, where, sizeof(where));
 		if (hc_mount_names[i].has_value && (!value || !*value)) {
 			hc_error(HC_OPTIONS_LOG, "%s: a value is missing", where);
@@ -418,7 +437,7 @@ static int hc_set_mount_option(struct hc_options *options, const struct hc_setti
 			hc_error(HC_OPTIONS_LOG, "%s: %s takes no value", where, name);
 			return -EINVAL;
 		}
-		if (hc_mount_names[i].dropped || !on)
+		if (!on)
 			return 0;
 		return hc_mount_option_add(options, place, name,
 					   hc_mount_names[i].has_value ? value : NULL);
@@ -436,6 +455,10 @@ int hc_options_set(struct hc_options *options, const struct hc_setting_place *pl
 			return hc_set_known(options, place, (enum hc_option)id, value);
 	}
 	rc = hc_set_mount_option(options, place, name, value);
+	if (rc == -ENOENT && options->sloppy && !place->file) {
+		hc_warn(HC_OPTIONS_LOG, "-o %s: there is no such option, ignored (-s)", name);
+		return 0;
+	}
 	return rc == -ENOENT ? hc_refuse_unknown(place, name, value) : rc;
 }
 

@@ -23,7 +23,7 @@ enum hc_option_kind {
 	HC_KIND_SHARE,   /* number: bytes; or is_percent and ppm */
 	HC_KIND_PERCENT, /* ppm */
 	HC_KIND_BOOL,    /* number: 0 or 1 */
-	HC_KIND_PATH,    /* text; absolute after hc_options_finish */
+	HC_KIND_PATH,    /* text; absolute after parsing, but for a word such as "auto" */
 	HC_KIND_PATHS,   /* the list `disks` */
 	HC_KIND_CHOICE,  /* number: which word of `allowed` */
 	HC_KIND_MODE,    /* number: permission bits */
@@ -81,6 +81,8 @@ enum hc_option_kind {
 	  "pages on disk are read and written without a copy, where the kernel lets us")          \
 	X(threads, COUNT, 0, 64, "auto|N", "auto", false, "threads that serve the mount")         \
 	X(log_level, CHOICE, 0, 0, "error|warn|info|debug|trace", "info", true, "what is logged") \
+	X(pid_file, PATH, 0, 0, "none|FILE", "none", false,                                       \
+	  "file with the daemon's process number, locked while it runs")                          \
 	X(discard_pool, BOOL, 0, 1, "yes|no", "no", false,                                        \
 	  "drop a pool in memory that this version cannot read, instead of refusing")             \
 	X(listen, ABSENT, 0, 0, "", "", false, "")                                                \
@@ -148,9 +150,16 @@ struct hc_options {
 	char *mountpoint;  /* absolute */
 	bool foreground;
 	bool debug;
+	bool sloppy; /* names on the command line that nobody knows are ignored */
+	bool quiet;  /* before the mount answers, only what is wrong is said */
 };
 
-enum hc_action { HC_ACTION_MOUNT, HC_ACTION_HELP, HC_ACTION_VERSION };
+enum hc_action {
+	HC_ACTION_MOUNT,
+	HC_ACTION_CHECK, /* all but the mount */
+	HC_ACTION_HELP,
+	HC_ACTION_VERSION,
+};
 
 int hc_options_create(struct hc_options **options_p) HC_MUST_CHECK;
 void hc_options_destroy(struct hc_options *options);
@@ -173,6 +182,17 @@ int hc_options_set_list(struct hc_options *options, const char *list) HC_MUST_CH
  * message. */
 int hc_options_parse(int argc, char **argv, struct hc_options **options_p,
 		     enum hc_action *action_p) HC_MUST_CHECK;
+/* The same as mount(8) calls mount.hicachefs: SPEC DIR [-sfnvrw] [-N NAMESPACE] [-t TYPE] [-o
+ * LIST]. */
+int hc_options_parse_helper(int argc, char **argv, struct hc_options **options_p,
+			    enum hc_action *action_p) HC_MUST_CHECK;
+/* Parts of both, for the two parsers: CACHEDIR and MOUNTPOINT; then the config file, then the lists
+ * of -o. */
+int hc_options_set_operands(struct hc_options *options, int n, char *const *operands) HC_MUST_CHECK;
+int hc_options_set_lists(struct hc_options *options, const char *const *lists,
+			 unsigned n_lists) HC_MUST_CHECK;
+/* Checks that values go together, and makes paths absolute. */
+int hc_options_finish(struct hc_options *options) HC_MUST_CHECK;
 /* The config file again (SIGHUP), under the same command line. */
 int hc_options_reread(const struct hc_options *old, struct hc_options **options_p) HC_MUST_CHECK;
 /* Values that contradict each other: -EINVAL with a message. */

@@ -4,9 +4,11 @@
 
 #include <limits.h>
 #include <mntent.h>
+#include <spawn.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/wait.h>
 
 #include "pool/place.h"
 #include "util/log.h"
@@ -49,11 +51,31 @@ static bool hc_is_mounted_on(const char *mountpoint)
 	return ours;
 }
 
+/* Without the right to unmount: by the helper that mounted. */
+static int hc_unmount_dead(const char *mountpoint)
+{
+	char *const argv[] = {"fusermount3", "-u", "-z", "-q", "--", (char *)mountpoint, NULL};
+	int rc, wstatus;
+	pid_t child;
+
+	if (!umount2(mountpoint, MNT_DETACH))
+		return 0;
+	rc = -errno;
+	if (rc != -EPERM || posix_spawnp(&child, argv[0], NULL, NULL, argv, environ))
+		return rc;
+	while (waitpid(child, &wstatus, 0) < 0) {
+		if (errno != EINTR)
+			return rc;
+	}
+	return WIFEXITED(wstatus) && !WEXITSTATUS(wstatus) ? 0 : rc;
+}
+
 /* A mount that a daemon left when it died is taken away: a restart after a crash needs nobody's
  * help. */
 static int hc_check_not_mounted(const char *mountpoint)
 {
 	struct statfs fs;
+	int rc;
 
 	if (!hc_is_mounted_on(mountpoint))
 		return 0;
@@ -63,11 +85,12 @@ static int hc_check_not_mounted(const char *mountpoint)
 			 mountpoint, mountpoint);
 		return -EBUSY;
 	}
-	if (umount2(mountpoint, MNT_DETACH)) {
+	rc = hc_unmount_dead(mountpoint);
+	if (rc) {
 		hc_error(HC_OPTIONS_LOG,
-			 "the mount of a daemon that died is left on %s: %m; fusermount3 -uz %s "
-			 "takes it away",
-			 mountpoint, mountpoint);
+			 "the mount of a daemon that died is left on %s: %s; umount -l %s, by root "
+			 "or its owner, takes it away",
+			 mountpoint, strerror(-rc), mountpoint);
 		return -EBUSY;
 	}
 	hc_warn(HC_OPTIONS_LOG, "a daemon that died had left its mount on %s: taken away",
