@@ -75,6 +75,7 @@ int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener)
 	struct hc_fs *fs = body->fs;
 	struct hc_acquire how = {.series = body->source_key.series,
 				 .opener = (uint32_t)opener->tgid,
+				 .thread = (uint32_t)opener->tid,
 				 .tree = body->source_key.series,
 				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
 	int err = 0;

@@ -41,6 +41,7 @@ static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 {
 	struct hc_acquire how = {.series = view->key.series,
 				 .opener = (uint32_t)opener->tgid,
+				 .thread = (uint32_t)opener->tid,
 				 .tree = view->key.series,
 				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
 	struct hc_handle_attr attr = {0};

@@ -162,7 +162,8 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 				  .node_id = body->ino,
 				  .owner = body->owner,
 				  .dir = dir,
-				  .opener = (uint32_t)body->maker.tgid};
+				  .opener = (uint32_t)body->maker.tgid,
+				  .thread = (uint32_t)body->maker.tid};
 	hc_autofree char *path = malloc(HC_PATH_BYTES);
 	uint64_t size = hc_fill_size(body->fill);
 	bool opaque = id->kind == HC_NAME_OPAQUE;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction order, walks and owners. Goal: the order gives exactly the leaf that least recently used
- * order demands, though touches only write the entry; walks give stamps and positions as DESIGN 7
- * says; owners are interned once. Method: comparison with the plain definition on random trees. */
+/* Eviction order and owners. Goal: the order gives exactly the leaf that least recently used order
+ * demands, though touches only write the entry; owners are interned once. Method: comparison with
+ * the plain definition on random trees. */
 #include "hctest.h"
 
 #include <pthread.h>
 
 #include "index/order.h"
 #include "index/owner.h"
-#include "index/walk.h"
 #include "util/rng.h"
 
 static void test_key(void **state)
@@ -302,145 +301,6 @@ static void test_order_threads(void **state)
 	hc_order_destroy(order);
 }
 
-/* Walks */
-
-static uint32_t next_stamp(void *arg)
-{
-	return ++*(uint32_t *)arg;
-}
-
-struct walker {
-	struct hc_walks *walks;
-	uint32_t stamp;
-	uint64_t now_ns;
-};
-
-static struct hc_hash small_hash(uint32_t i)
-{
-	struct hc_hash hash = {{1}};
-
-	memcpy(hash.bytes + 4, &i, sizeof(i));
-	return hash;
-}
-
-static struct hc_walk_step walk(struct walker *w, enum hc_walk_kind kind, uint32_t opener,
-				uint64_t tree, uint32_t page, uint32_t page_stamp)
-{
-	struct hc_hash hash = small_hash(page);
-	struct hc_walk_step step;
-
-	hc_walk_next(w->walks, kind, opener, tree, &hash, page_stamp, w->now_ns, next_stamp,
-		     &w->stamp, &step);
-	return step;
-}
-
-static void check_step(struct hc_walk_step step, uint32_t stamp, uint32_t position, bool begins,
-		       uint32_t previous)
-{
-	struct hc_hash hash = small_hash(previous);
-
-	assert_int_equal(step.stamp, stamp);
-	assert_int_equal(step.position, position);
-	assert_int_equal(step.begins, begins);
-	if (begins)
-		assert_true(hc_hash_is_zero(&step.previous));
-	else
-		assert_true(hc_hash_equal(&step.previous, &hash));
-}
-
-static void test_walk_rules(void **state)
-{
-	struct walker w = {.now_ns = 10 * HC_NS_PER_S};
-
-	assert_int_equal(hc_walks_create(&w.walks), 0);
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 100, 0), 1, 0, true, 0);
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 101, 0), 1, 1, false, 100);
-	/* Another opener, another tree, another kind: walks of their own. */
-	check_step(walk(&w, HC_WALK_OPEN, 8, 1, 100, 1), 2, 0, true, 0);
-	check_step(walk(&w, HC_WALK_OPEN, 7, 2, 100, 2), 3, 0, true, 0);
-	check_step(walk(&w, HC_WALK_PUBLISH, 7, 1, 100, 0), 4, 0, true, 0);
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 102, 0), 1, 2, false, 101);
-	/* Exactly half a second is not idle yet; more is. */
-	w.now_ns += HC_NS_PER_S / 2;
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 103, 0), 1, 3, false, 102);
-	w.now_ns += HC_NS_PER_S / 2 + 1;
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 104, 0), 5, 0, true, 0);
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 105, 1), 5, 1, false, 104);
-	/* A page that the walk has stamped comes again: the next prompt begins. */
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 104, 5), 6, 0, true, 0);
-	check_step(walk(&w, HC_WALK_OPEN, 7, 1, 105, 5), 6, 1, false, 104);
-	hc_walks_destroy(w.walks);
-	hc_walks_destroy(NULL);
-}
-
-static void test_walk_length(void **state)
-{
-	struct walker w = {0};
-
-	assert_int_equal(hc_walks_create(&w.walks), 0);
-	for (uint32_t i = 0; i < 3 * 4096; i++) {
-		struct hc_walk_step step = walk(&w, HC_WALK_OPEN, 1, 1, i, 0);
-
-		check_step(step, i / 4096 + 1, i % 4096, i % 4096 == 0, i - 1);
-	}
-	hc_walks_destroy(w.walks);
-}
-
-static void test_walk_verdicts(void **state)
-{
-	struct walker w = {0};
-
-	assert_int_equal(hc_walks_create(&w.walks), 0);
-	hc_walk_verdict(w.walks, 1, 1, true); /* of no walk: no effect */
-	assert_false(walk(&w, HC_WALK_PUBLISH, 1, 1, 1, 0).previous_skipped);
-	hc_walk_verdict(w.walks, 1, 1, true);
-	assert_true(walk(&w, HC_WALK_PUBLISH, 1, 1, 2, 0).previous_skipped);
-	/* The verdict was on page 1; nobody judged page 2. */
-	assert_false(walk(&w, HC_WALK_PUBLISH, 1, 1, 3, 0).previous_skipped);
-	hc_walk_verdict(w.walks, 1, 1, true);
-	hc_walk_verdict(w.walks, 1, 2, false);
-	hc_walk_verdict(w.walks, 2, 1, false);
-	w.now_ns += HC_NS_PER_S;
-	/* A new walk has nothing before it. */
-	assert_false(walk(&w, HC_WALK_PUBLISH, 1, 1, 4, 0).previous_skipped);
-	hc_walks_destroy(w.walks);
-}
-
-/* More walks than there is room for: the oldest idle ones end, the others go on. */
-static void test_walk_room(void **state)
-{
-	struct walker w = {0};
-
-	assert_int_equal(hc_walks_create(&w.walks), 0);
-	for (uint32_t i = 0; i < 4096; i++)
-		assert_true(walk(&w, HC_WALK_OPEN, i, i * 77, 0, 0).begins);
-	for (uint32_t i = 0; i < 100; i++)
-		assert_false(walk(&w, HC_WALK_OPEN, i, i * 77, 1, 0).begins);
-	for (uint32_t i = 0; i < 3000; i++)
-		assert_true(walk(&w, HC_WALK_OPEN, 10000 + i, i, 0, 0).begins);
-	for (uint32_t i = 0; i < 100; i++)
-		assert_false(walk(&w, HC_WALK_OPEN, i, i * 77, 2, 0).begins);
-	for (uint32_t i = 4095; i >= 3100; i--)
-		assert_false(walk(&w, HC_WALK_OPEN, i, i * 77, 1, 0).begins);
-	for (uint32_t i = 100; i < 3100; i++)
-		assert_true(walk(&w, HC_WALK_OPEN, i, i * 77, 1, 0).begins);
-	hc_walks_destroy(w.walks);
-}
-
-static void test_walk_rebase(void **state)
-{
-	struct walker w = {.stamp = 1000};
-
-	assert_int_equal(hc_walks_create(&w.walks), 0);
-	check_step(walk(&w, HC_WALK_OPEN, 1, 1, 1, 0), 1001, 0, true, 0);
-	w.stamp -= 900;
-	hc_walks_rebase(w.walks, 900);
-	check_step(walk(&w, HC_WALK_OPEN, 1, 1, 2, 0), 101, 1, false, 1);
-	/* The rebased stamp is what its pages carry by now. */
-	check_step(walk(&w, HC_WALK_OPEN, 1, 1, 1, 101), 102, 0, true, 0);
-	hc_walks_destroy(w.walks);
-}
-
 /* Owners */
 
 static void test_owners(void **state)
@@ -480,10 +340,7 @@ static void test_owners(void **state)
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_key),           cmocka_unit_test(test_heap),
 	cmocka_unit_test(test_lru_leaf),      cmocka_unit_test(test_rebase_merges),
-	cmocka_unit_test(test_order_threads), cmocka_unit_test(test_walk_rules),
-	cmocka_unit_test(test_walk_length),   cmocka_unit_test(test_walk_verdicts),
-	cmocka_unit_test(test_walk_room),     cmocka_unit_test(test_walk_rebase),
-	cmocka_unit_test(test_owners),
+	cmocka_unit_test(test_order_threads), cmocka_unit_test(test_owners),
 };
 
 HC_TEST_MAIN(tests)

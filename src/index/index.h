@@ -43,6 +43,7 @@
 #define HC_ENTRY_IN_SPACE   0x0400u /* has a record in its space's order */
 #define HC_ENTRY_CATALOGUED 0x0800u /* its row was given to the catalog */
 #define HC_ENTRY_CHECKED    0x1000u /* disk bytes were verified since start */
+#define HC_ENTRY_AHEAD      0x2000u /* read ahead, and not used since */
 #define HC_ENTRY_FORCED     0x4000u /* backup asked for by fsync or sync: admission does not apply */
 #define HC_ENTRY_REMOVING \
 	0x8000u /* an earlier file of this body is being unlinked: no backup until that ended */

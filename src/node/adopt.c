@@ -5,8 +5,21 @@
  * rebuild. */
 #include "node/internal.h"
 
+/* Chains that are being published at one time. */
+#define HC_ADOPT_TAILS 32u
+
+/* The last page of a chain, as far as rows were read. */
+struct hc_adopt_tail {
+	struct hc_link page; /* number HC_ENTRY_NONE: none */
+	struct hc_hash hash;
+	uint32_t series;
+	uint32_t depth;
+};
+
 struct hc_adopt {
 	struct hc_node *node;
+	struct hc_adopt_tail tails[HC_ADOPT_TAILS];
+	uint32_t tail_next;
 	struct hc_recency *recency; /* by sequence */
 	size_t n_recency, recency_i;
 	uint64_t recency_last; /* highest sequence in it */
@@ -70,6 +83,29 @@ static uint8_t hc_adopt_priority(struct hc_adopt *adopt, uint32_t space)
 		adopt->priority_last = hc_node_space_priority(adopt->node, space);
 	}
 	return adopt->priority_last;
+}
+
+/* Rows come in the order in which pages were published: a page is taken to follow the last one of
+ * its series that was one less deep, or its parent where that is known. */
+static void hc_adopt_link(struct hc_adopt *adopt, const struct hc_entry *entry)
+{
+	struct hc_adopt_tail *tail = NULL;
+
+	for (uint32_t i = 1; i <= HC_ADOPT_TAILS && entry->depth; i++) {
+		struct hc_adopt_tail *t = &adopt->tails[(adopt->tail_next - i) % HC_ADOPT_TAILS];
+
+		if (t->series == entry->series && t->depth + 1 == entry->depth &&
+		    (hc_hash_is_zero(&entry->parent) || hc_hash_equal(&entry->parent, &t->hash))) {
+			tail = t;
+			break;
+		}
+	}
+	if (tail)
+		hc_links_set(adopt->node->links, tail->page, hc_entry_link(entry));
+	else
+		tail = &adopt->tails[adopt->tail_next++ % HC_ADOPT_TAILS];
+	*tail = (struct hc_adopt_tail){hc_entry_link(entry), entry->hash, entry->series,
+				       entry->depth};
 }
 
 /* Makes room for a body of `sequence`: an older one of the key goes. -EEXIST when a newer (or the
@@ -142,6 +178,8 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 		if (row->dir)
 			hc_index_dir_add(node->index, entry, row->dir);
 		hc_adopt_stamp(adopt, entry);
+		if (catalogued)
+			hc_adopt_link(adopt, entry);
 		hc_entry_push_space(node, entry);
 		hc_disk_account(node, entry->disk, 1, entry->size_bytes);
 	}

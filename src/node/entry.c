@@ -127,6 +127,7 @@ void hc_entry_drop_slot(struct hc_node *node, struct hc_entry *entry, struct hc_
 {
 	hc_assert(entry->slot != HC_ENTRY_NO_SLOT);
 	hc_entry_clean(node, entry);
+	hc_ahead_lost(node, entry);
 	if (!(entry->flags & HC_ENTRY_LOADING)) {
 		if (!hc_hash_is_zero(&entry->parent))
 			after->mem++;
@@ -189,6 +190,7 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 	uint32_t space = hc_series_space(node->registry, entry->series);
 
 	hc_assert(entry->flags & HC_ENTRY_NAMED);
+	hc_ahead_lost(node, entry);
 	after->removed = true;
 	after->page.series = entry->series;
 	after->page.hash = entry->hash;

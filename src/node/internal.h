@@ -123,6 +123,7 @@ struct hc_node {
 	struct hc_catalog *catalog; /* NULL: memory only */
 	struct hc_owners *owners;
 	struct hc_index *index;
+	struct hc_links *links;
 	struct hc_walks *walks;
 	struct hc_pool *pool;
 	struct hc_store *store; /* NULL: memory only or disk_off */
@@ -197,7 +198,8 @@ struct hc_node {
 
 	pthread_mutex_t io_lock; /* leaf: requests that the store has */
 	struct hc_io *ios;
-	_Atomic uint64_t n_io; /* requests given to the store and not yet finished */
+	_Atomic uint64_t n_io;        /* requests given to the store and not yet finished */
+	_Atomic uint64_t ahead_bytes; /* of pages read ahead and not used since */
 	_Atomic uint64_t n_memory, memory_bytes, n_disk, disk_bytes, n_dirty, dirty_bytes, n_refs;
 	struct hc_node_counters count;
 };
@@ -226,8 +228,16 @@ uint64_t hc_node_pool_bytes(struct hc_node *node);
 uint64_t hc_node_segment_bytes(struct hc_node *node);
 uint8_t hc_node_space_priority(struct hc_node *node, uint32_t space);
 
-/* For hc_walk_next: a new stamp of the node (arg). */
+/* For walks: a new stamp of the node (arg). */
 uint32_t hc_stamp_call(void *arg);
+/* Shard locked: a page is opened, or touched, as the next one of a walk. */
+void hc_walk_entry(struct hc_node *node, const struct hc_walk_who *who, struct hc_entry *entry,
+		   bool want_ahead, struct hc_walk_step *step_p);
+
+static inline struct hc_link hc_entry_link(const struct hc_entry *entry)
+{
+	return (struct hc_link){entry->number, (uint32_t)entry->sequence};
+}
 
 /* --- entry.c: every one needs the entry's shard locked unless it says otherwise --- */
 void hc_entry_push_mem(struct hc_node *node, struct hc_entry *entry);
@@ -299,6 +309,7 @@ int hc_marks_create(struct hc_marks **marks_p);
 void hc_marks_destroy(struct hc_marks *marks);
 /* 0: none. */
 void hc_mark_file(struct hc_node *node, uint32_t number, uint64_t mark);
+uint64_t hc_mark_of(struct hc_node *node, uint32_t number);
 /* evict --memory: the mark goes, and what the page cache holds of the file. */
 void hc_file_cool(struct hc_node *node, const struct hc_page_info *page);
 
@@ -425,17 +436,35 @@ struct hc_publish_place {
 	uint32_t depth;
 	uint32_t dir;
 	uint8_t priority;
-	bool skip; /* no backup */
+	bool skip;                /* no backup */
+	struct hc_walk_step step; /* with an opener */
 };
 /* Up to n slots of the class, evicting and waiting until the deadline. Returns how many, in
  * *n_runs_p runs. */
 uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
 		      int numa_node, enum hc_slot_state state, uint32_t n, uint64_t deadline_ns,
 		      struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);
+/* As many as are free, in state LOADING: never evicts, never waits. */
+uint32_t hc_slots_spare(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
+			uint32_t n, struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);
 /* --- promote.c --- */
 void hc_promote_done(struct hc_node *node, struct hc_io *io);
-/* Shard locked. A ref and a touch; position: in the batch. stamp: of the batch, 0 for openers. */
+/* Shard locked. A ref and a touch. stamp: of the batch; openers have a walk's, and *step_p. */
 void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct hc_entry *entry,
-		     uint32_t stamp, uint32_t position, struct hc_ref *ref_p);
+		     uint32_t stamp, bool want_ahead, struct hc_ref *ref_p,
+		     struct hc_walk_step *step_p);
+/* Gives a slot to a page that is on disk only and prepares its load; NULL: it is not needed, or
+ * cannot be, and the slot is free again. ahead_stamp: not 0: read ahead, with this stamp. */
+struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *ref, hc_slot_id slot,
+			     uint32_t ahead_stamp);
+/* --- ahead.c --- */
+/* Queues the pages that a step of a walk asks for; never waits. by_file: the kernel reads their
+ * files, so they are read into its page cache, and verified, not into the pool. */
+void hc_ahead_run(struct hc_node *node, uint32_t series, const struct hc_walk_step *step,
+		  bool by_file);
+/* Shard locked: a page that was read ahead is used. */
+void hc_ahead_used(struct hc_node *node, struct hc_entry *entry);
+/* Shard locked: it leaves memory unused. */
+void hc_ahead_lost(struct hc_node *node, struct hc_entry *entry);
 
 #endif

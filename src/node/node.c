@@ -29,6 +29,7 @@ static void hc_node_defaults(struct hc_node *node)
 	c->max_page_bytes = hc_or_u64(c->max_page_bytes, 64 * HC_MIB);
 	c->budget_ns = hc_or_u64(c->budget_ns, 2 * HC_NS_PER_S);
 	c->flush_ns = hc_or_u64(c->flush_ns, 20 * HC_NS_PER_S);
+	c->ahead_bytes = hc_or_u64(c->ahead_bytes, 64 * HC_MIB);
 	if (!c->cachedir)
 		c->disk_off = true;
 	node->limits = (struct hc_node_limits){
@@ -49,6 +50,7 @@ static void hc_node_defaults(struct hc_node *node)
 
 static int hc_node_sync_objects(struct hc_node *node)
 {
+	const struct hc_node_config *c = &node->config;
 	int rc;
 
 	pthread_mutex_init(&node->lock, NULL);
@@ -79,7 +81,9 @@ static int hc_node_sync_objects(struct hc_node *node)
 	if (!rc)
 		rc = hc_index_create(&node->index);
 	if (!rc)
-		rc = hc_walks_create(&node->walks);
+		rc = hc_links_create(&node->links);
+	if (!rc)
+		rc = hc_walks_create(node->links, c->no_ahead ? 0 : c->ahead_bytes, &node->walks);
 	return rc;
 }
 
@@ -373,6 +377,7 @@ void hc_node_close(struct hc_node *node, uint64_t *n_lost_p)
 	if (node->pool_dir[0] && !keep)
 		hc_ignore(hc_pool_place_free(node->pool_dir));
 	hc_walks_destroy(node->walks);
+	hc_links_destroy(node->links);
 	hc_registry_close(node->registry);
 	hc_index_destroy(node->index);
 	hc_node_free_tables(node);

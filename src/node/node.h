@@ -68,6 +68,8 @@ struct hc_node_config {
 	uint64_t index_bytes;    /* 0: 1 % of memory */
 	uint64_t budget_ns;      /* 0: 2 s; look-ups and opens */
 	uint64_t flush_ns;       /* 0: 20 s; at close */
+	uint64_t ahead_bytes;    /* 0: 64 MiB; the most that is read ahead of one walk */
+	bool no_ahead;           /* no read-ahead */
 	bool no_verify;
 	bool no_evictor; /* tests: evict only inline, deterministic (replay) */
 	/* front end */
@@ -132,6 +134,7 @@ struct hc_acquire {
 	uint32_t series;
 	uint32_t opener; /* tgid of a process that opens files one by one: walk; 0: one batch = one
 			    stamp */
+	uint32_t thread; /* tid of the opener, 0: not known */
 	uint64_t tree;   /* walk: directory tree */
 	uint64_t deadline_ns;
 };
@@ -198,7 +201,8 @@ struct hc_publish {
 	struct hc_owner owner;
 	uint32_t dir;            /* 0: from the series pattern */
 	const char *opaque_path; /* opaque series: path relative to the space */
-	uint32_t opener;         /* publish walk; 0: none */
+	uint32_t opener;         /* walk; 0: none */
+	uint32_t thread;         /* tid of the opener, 0: not known */
 	uint64_t tree;
 	bool quiet; /* no PUBLISHED event (the kernel knows already) */
 };
@@ -273,21 +277,23 @@ void hc_node_pause_backup(struct hc_node *node, bool pause);
 
 /* Counters only rise. Each is one line `name value` of MOUNT/.hicache/stats, in this order; units
  * in the names. */
-#define HC_NODE_COUNTERS(X)                                                                       \
-	X(lookups)                                                                                \
-	X(lookup_hits)                                                                            \
-	X(acquires) X(hits_memory) X(hits_disk) X(misses) X(misses_deadline) X(published) X(      \
-		published_bytes) X(publish_existing) X(replaced) X(removed) X(evicted_memory)     \
-		X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes) X(evicted_quota) X( \
-			expired) X(evicted_orphans) X(recut_segments) X(backed_up)                \
-			X(backed_up_bytes) X(backup_skipped) X(backup_failed) X(                  \
-				backup_budget_held) X(promoted) X(promoted_bytes)                 \
-				X(promote_failed) X(bad_checksum) X(bad_size) X(bad_missing) X(   \
-					bad_scrub) X(bad_adopted) X(quarantined) X(adopted)       \
-					X(adopt_dropped) X(rebuilt) X(scrubbed) X(scrubbed_bytes) \
-						X(disk_errors) X(disks_out) X(no_space_memory)    \
-							X(no_space_disk) X(no_quota)              \
-								X(catalog_lost) X(files_verified)
+#define HC_NODE_COUNTERS(X)                                                                        \
+	X(lookups)                                                                                 \
+	X(lookup_hits)                                                                             \
+	X(acquires)                                                                                \
+	X(hits_memory) X(hits_disk) X(misses) X(misses_deadline) X(published) X(                   \
+		published_bytes) X(publish_existing) X(replaced) X(removed) X(evicted_memory)      \
+		X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes) X(evicted_quota) X(  \
+			expired) X(evicted_orphans) X(recut_segments) X(backed_up)                 \
+			X(backed_up_bytes) X(backup_skipped) X(backup_failed) X(                   \
+				backup_budget_held) X(promoted) X(promoted_bytes)                  \
+				X(promote_failed) X(bad_checksum) X(bad_size) X(bad_missing) X(    \
+					bad_scrub) X(bad_adopted) X(quarantined) X(adopted)        \
+					X(adopt_dropped) X(rebuilt) X(scrubbed) X(scrubbed_bytes)  \
+						X(disk_errors) X(disks_out) X(no_space_memory) X(  \
+							no_space_disk) X(no_quota) X(catalog_lost) \
+							X(files_verified) X(ahead_pages)           \
+								X(ahead_hits) X(ahead_wasted)
 
 struct hc_node_stats {
 #define HC_NODE_COUNTER_FIELD(name) uint64_t name;

@@ -210,28 +210,33 @@ void hc_node_touch(struct hc_node *node, uint32_t number, uint64_t sequence, uin
 {
 	struct hc_shard *shard;
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);
-	struct hc_hash hash;
-	uint32_t stamp;
+	struct hc_walk_who who = {.opener = opener, .tree = tree};
+	struct hc_walk_step step;
 
 	if (!entry)
 		return;
-	hash = entry->hash;
-	stamp = entry->stamp;
+	if (opener)
+		hc_walk_entry(node, &who, entry, false, &step);
+	else
+		entry->stamp = hc_index_stamp(node->index);
 	hc_shard_unlock(shard);
-	if (opener) {
-		struct hc_walk_step step;
+}
 
-		hc_walk_next(node->walks, HC_WALK_OPEN, opener, tree, &hash, stamp,
-			     hc_clock_now_ns(), hc_stamp_call, node, &step);
-		stamp = step.stamp;
-	} else {
-		stamp = hc_index_stamp(node->index);
-	}
-	entry = hc_body_lock(node, number, sequence, &shard);
-	if (!entry)
-		return;
-	entry->stamp = (uint32_t)hc_max_u64(entry->stamp, stamp);
-	hc_shard_unlock(shard);
+void hc_walk_entry(struct hc_node *node, const struct hc_walk_who *who, struct hc_entry *entry,
+		   bool want_ahead, struct hc_walk_step *step_p)
+{
+	struct hc_walk_page page = {
+		.page = hc_entry_link(entry),
+		.stamp = entry->stamp,
+		.depth = entry->depth,
+		.size_bytes = entry->size_bytes,
+		.ahead = entry->flags & HC_ENTRY_AHEAD,
+	};
+
+	hc_walk_open(node->walks, who, &page, want_ahead, hc_clock_now_ns(), hc_stamp_call, node,
+		     step_p);
+	/* Another one may have been quicker. */
+	entry->stamp = (uint32_t)hc_max_u64(entry->stamp, step_p->stamp);
 }
 
 uint32_t hc_stamp_call(void *arg)

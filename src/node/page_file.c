@@ -55,7 +55,7 @@ void hc_mark_file(struct hc_node *node, uint32_t number, uint64_t mark)
 		atomic_store_explicit(place, mark, memory_order_relaxed);
 }
 
-static uint64_t hc_mark_of(struct hc_node *node, uint32_t number)
+uint64_t hc_mark_of(struct hc_node *node, uint32_t number)
 {
 	_Atomic uint64_t *place = hc_mark_place(node, number, false);
 
@@ -163,6 +163,7 @@ int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
 	uint64_t expire_before_ns = hc_node_expire_before(node, how->series);
 	struct hc_key key = {how->series, *hash};
 	struct hc_shard *shard = hc_node_shard(node, hash);
+	struct hc_walk_step step = {0};
 	struct hc_store_page object;
 	struct hc_entry *entry;
 	struct hc_ref ref;
@@ -176,8 +177,8 @@ int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
 	else if (entry->slot != HC_ENTRY_NO_SLOT || entry->disk == HC_ENTRY_NO_DISK)
 		rc = -EAGAIN;
 	if (!rc) {
-		hc_acquire_hold(node, how, entry, how->opener ? 0 : hc_index_stamp(node->index), 0,
-				&ref);
+		hc_acquire_hold(node, how, entry, how->opener ? 0 : hc_index_stamp(node->index),
+				true, &ref, &step);
 		hc_entry_store_page(entry, &object);
 		disk = entry->disk;
 	}
@@ -191,6 +192,8 @@ int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
 	}
 	atomic_fetch_add_explicit(&node->n_refs, 1, memory_order_relaxed);
 	hc_count_series(node, how->series, hits_disk, 1);
+	if (step.ahead_bytes)
+		hc_ahead_run(node, how->series, &step, true);
 	rc = hc_file_open_held(node, how, &ref, disk, &object, fd_p);
 	if (rc) {
 		hc_file_bad(node, &ref, rc);

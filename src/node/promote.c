@@ -35,7 +35,9 @@ static void hc_load_bad(struct hc_node *node, struct hc_shard *shard, struct hc_
 {
 	bool bytes_bad = rc == -EBADMSG;
 
-	hc_count(node, promote_failed);
+	/* Read-ahead that found no room in the store's queue is no failure. */
+	if (rc != -ETIMEDOUT || !(entry->flags & HC_ENTRY_AHEAD))
+		hc_count(node, promote_failed);
 	hc_entry_drop_slot(node, entry, after);
 	if (bytes_bad)
 		hc_count_series(node, entry->series, bad_checksum, 1);
@@ -83,9 +85,8 @@ void hc_promote_done(struct hc_node *node, struct hc_io *io)
 	free(io);
 }
 
-/* Attaches a slot to a page that is on disk only and prepares its load. The slot is given back when
- * the page got another one meanwhile. */
-static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *ref, hc_slot_id slot)
+struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *ref, hc_slot_id slot,
+			     uint32_t ahead_stamp)
 {
 	struct hc_io *io = hc_io_create(node, HC_STORE_GET, hc_promote_done);
 	struct hc_shard *shard = hc_index_entry_shard(node->index, ref->entry);
@@ -93,7 +94,8 @@ static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *r
 	bool attached = false;
 
 	hc_shard_lock(shard);
-	if (io && entry->slot == HC_ENTRY_NO_SLOT && entry->disk != HC_ENTRY_NO_DISK) {
+	if (io && entry->sequence == ref->sequence && entry->slot == HC_ENTRY_NO_SLOT &&
+	    entry->disk != HC_ENTRY_NO_DISK) {
 		entry->slot = slot;
 		entry->flags |= HC_ENTRY_LOADING;
 		hc_slot_note_entry(node, slot, entry->number);
@@ -101,8 +103,16 @@ static struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *r
 		io->sequence = entry->sequence;
 		io->slot = slot;
 		io->request.disk = entry->disk;
-		io->request.flags =
-			HC_STORE_URGENT | (node->config.no_verify ? HC_STORE_NO_VERIFY : 0);
+		io->request.flags = (ahead_stamp ? 0 : HC_STORE_URGENT) |
+				    (node->config.no_verify ? HC_STORE_NO_VERIFY : 0);
+		if (ahead_stamp) {
+			/* As recent as the walk that will use it, or it would be the first to go.
+			 */
+			entry->stamp = (uint32_t)hc_max_u64(entry->stamp, ahead_stamp);
+			entry->flags |= HC_ENTRY_AHEAD;
+			atomic_fetch_add(&node->ahead_bytes, entry->size_bytes);
+			hc_count(node, ahead_pages);
+		}
 		hc_entry_store_page(entry, &io->request.page);
 		attached = true;
 	}
@@ -148,7 +158,8 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 				ios[n_ios] =
 					hc_load_attach(node, &refs[first + k],
 						       hc_pool_slot(node->pool, runs[r].segment,
-								    runs[r].first + s));
+								    runs[r].first + s),
+						       0);
 				n_ios += ios[n_ios] ? 1 : 0;
 			}
 		}
@@ -158,28 +169,25 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 	}
 }
 
-static uint32_t hc_acquire_stamp(struct hc_node *node, const struct hc_acquire *how,
-				 const struct hc_entry *entry, uint32_t batch_stamp,
-				 uint32_t *position_p)
+/* Shard locked. A load that was queued behind others is waited for now. */
+static void hc_acquire_hurry(struct hc_node *node, const struct hc_entry *entry)
 {
-	struct hc_walk_step step;
-
-	if (!how->opener)
-		return batch_stamp;
-	hc_walk_next(node->walks, HC_WALK_OPEN, how->opener, how->tree, &entry->hash, entry->stamp,
-		     hc_clock_now_ns(), hc_stamp_call, node, &step);
-	*position_p = step.position;
-	return step.stamp;
+	if (entry->flags & HC_ENTRY_LOADING && entry->flags & HC_ENTRY_AHEAD)
+		node->store->ops->hurry(node->store, entry->disk, entry->sequence);
 }
 
 void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct hc_entry *entry,
-		     uint32_t stamp, uint32_t position, struct hc_ref *ref_p)
+		     uint32_t stamp, bool want_ahead, struct hc_ref *ref_p,
+		     struct hc_walk_step *step_p)
 {
-	/* Another batch may have been quicker. */
-	entry->stamp = (uint32_t)hc_max_u64(entry->stamp,
-					    hc_acquire_stamp(node, how, entry, stamp, &position));
-	if (how->opener && hc_hash_is_zero(&entry->parent) && !entry->depth)
-		entry->depth = (uint32_t)hc_min_u64(position, (1u << 24) - 1);
+	struct hc_walk_who who = {how->opener, how->thread, how->tree};
+
+	if (how->opener)
+		hc_walk_entry(node, &who, entry, want_ahead, step_p);
+	else /* another batch may have been quicker */
+		entry->stamp = (uint32_t)hc_max_u64(entry->stamp, stamp);
+	hc_acquire_hurry(node, entry);
+	hc_ahead_used(node, entry);
 	hc_entry_hit(entry);
 	entry->refs++;
 	*ref_p = (struct hc_ref){
@@ -191,9 +199,11 @@ void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct 
 	};
 }
 
-/* Takes a ref on each leading page that exists on any tier. */
+/* Takes a ref on each leading page that exists on any tier. *step_p: the walk's, behind the last
+ * one. */
 static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how,
-			      const struct hc_hash *hashes, size_t n, struct hc_ref *refs)
+			      const struct hc_hash *hashes, size_t n, struct hc_ref *refs,
+			      struct hc_walk_step *step_p)
 {
 	uint64_t expire_before_ns = hc_node_expire_before(node, how->series);
 	uint32_t stamp = how->opener ? 0 : hc_index_stamp(node->index);
@@ -211,7 +221,7 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 			hc_shard_unlock(shard);
 			break;
 		}
-		hc_acquire_hold(node, how, entry, stamp, (uint32_t)i, &refs[i]);
+		hc_acquire_hold(node, how, entry, stamp, i == n - 1, &refs[i], step_p);
 		hc_shard_unlock(shard);
 		n_disk += refs[i].slot == HC_SLOT_NONE;
 	}
@@ -289,16 +299,29 @@ static void hc_acquire_reuse(struct hc_node *node, const struct hc_ref *refs, si
 int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 		    const struct hc_hash *hashes, size_t n, struct hc_ref *refs, size_t *n_p)
 {
-	size_t found = hc_acquire_find(node, how, hashes, n, refs), got = 0;
-	bool to_load = false;
+	struct hc_walk_step step = {0};
+	size_t found = hc_acquire_find(node, how, hashes, n, refs, &step), got = 0;
+	bool to_load = false, again = false;
 
 	hc_count(node, acquires);
 	for (size_t i = 0; i < found && !to_load; i++)
 		to_load = refs[i].slot == HC_SLOT_NONE;
 	if (to_load)
 		hc_load_all(node, refs, found, how->deadline_ns);
-	while (got < found && hc_acquire_wait(node, &refs[got], how->deadline_ns))
-		got++;
+	/* Behind what is waited for, before the wait. */
+	if (step.ahead_bytes)
+		hc_ahead_run(node, how->series, &step, false);
+	while (got < found) {
+		if (hc_acquire_wait(node, &refs[got], how->deadline_ns)) {
+			got++;
+			continue;
+		}
+		/* A load that was begun for somebody else, and given up: once more for this one. */
+		if (again || refs[got].slot != HC_SLOT_NONE || !node->store)
+			break;
+		again = true;
+		hc_load_all(node, refs + got, found - got, how->deadline_ns);
+	}
 	if (got < found)
 		hc_node_release(node, refs + got, found - got);
 	hc_acquire_reuse(node, refs, got);

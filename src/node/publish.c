@@ -64,6 +64,29 @@ uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint
 	return got;
 }
 
+uint32_t hc_slots_spare(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
+			uint32_t n, struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p)
+{
+	uint64_t slot_bytes = hc_pool_slot_bytes(size_bytes), n_free;
+	struct hc_class *class = hc_node_class(node, domain, slot_bytes, true);
+	uint32_t got = 0;
+	int rc;
+
+	*n_runs_p = 0;
+	n_free = hc_pool_class_free(node->pool, domain, slot_bytes);
+	if (n_free < n)
+		hc_wait_wake(&node->evict_bell);
+	n = (uint32_t)hc_min_u64(n, n_free);
+	if (!class || !n)
+		return 0;
+	rc = hc_pool_reserve(node->pool, domain, slot_bytes, n, -1, HC_SLOT_LOADING, runs, max_runs,
+			     n_runs_p, &got);
+	if (rc == -EFBIG || rc == -EINVAL)
+		return 0;
+	hc_node_note_runs(node, class, runs, *n_runs_p);
+	return got;
+}
+
 static int hc_quota_take(struct hc_node *node, uint32_t space, uint64_t bytes, uint64_t deadline_ns)
 {
 	struct hc_space_info info;
@@ -275,7 +298,7 @@ static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard,
 }
 
 static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struct hc_publish *item,
-			   const struct hc_publish_place *place)
+			   const struct hc_publish_place *place, struct hc_link *link_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
 	struct hc_after replaced = {0};
@@ -292,6 +315,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
 	if (!rc) {
 		entry->slot = ref->slot;
+		*link_p = hc_entry_link(entry);
 		hc_slot_note_entry(node, ref->slot, entry->number);
 		hc_entry_slot_page(node, entry, &row);
 		hc_pool_publish(node->pool, ref->slot, &row);
@@ -307,7 +331,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 	if (rc)
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, -1, 0));
 	else if (item->opener)
-		hc_walk_verdict(node->walks, item->opener, item->tree, !dirty);
+		hc_walk_published(node->walks, &place->step, *link_p, !dirty);
 	hc_after_run(node, &replaced);
 	return rc;
 }
@@ -326,14 +350,14 @@ static void hc_publish_place(struct hc_node *node, const struct hc_publish *item
 			node, hc_series_space(node->registry, item->key.series)),
 	};
 	if (item->opener) {
-		struct hc_walk_step step;
+		struct hc_walk_who who = {item->opener, item->thread, item->tree};
 
-		hc_walk_next(node->walks, HC_WALK_PUBLISH, item->opener, item->tree,
-			     &item->key.hash, 0, hc_clock_now_ns(), hc_stamp_call, node, &step);
-		place_p->stamp = step.stamp;
-		previous_skipped = step.previous_skipped && !step.begins;
+		hc_walk_publish(node->walks, &who, hc_clock_now_ns(), hc_stamp_call, node,
+				&place_p->step);
+		place_p->stamp = place_p->step.stamp;
+		previous_skipped = place_p->step.previous_skipped;
 		if (item->unnamed)
-			place_p->depth = step.position;
+			place_p->depth = place_p->step.position;
 	}
 	place_p->skip = hc_backup_verdict(node, item, previous_skipped);
 	if (!place_p->dir && !item->opaque_path &&
@@ -345,6 +369,7 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 		     size_t n, int *results)
 {
 	uint32_t stamp = hc_index_stamp(node->index);
+	struct hc_link link = {.number = HC_ENTRY_NONE}, last = link;
 
 	for (size_t i = 0; i < n; i++) {
 		struct hc_publish item = items[i];
@@ -360,7 +385,7 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 		pthread_mutex_lock(verdict);
 		hc_publish_place(node, &item, stamp, &place);
 		hc_quota_before(node, account, &item);
-		results[i] = hc_publish_slot(node, &refs[i], &item, &place);
+		results[i] = hc_publish_slot(node, &refs[i], &item, &place, &link);
 		hc_quota_after(node, account, refs[i].size_bytes, &item, !results[i]);
 		pthread_mutex_unlock(verdict);
 		if (results[i]) {
@@ -370,6 +395,10 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 			continue;
 		}
 		refs[i].slot = HC_SLOT_NONE;
+		if (i && !results[i - 1] && item.key.series == items[i - 1].key.series &&
+		    hc_hash_equal(&item.parent, &items[i - 1].key.hash))
+			hc_links_set(node->links, last, link);
+		last = link;
 		hc_count_series(node, item.key.series, published, 1);
 		hc_count_series(node, item.key.series, published_bytes, item.size_bytes);
 		hc_publish_event(node, &item, place.dir);
@@ -417,7 +446,7 @@ void hc_node_unstage(struct hc_node *node, uint16_t disk, const char *name)
 }
 
 static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *staging,
-			  const struct hc_publish *item, uint64_t sequence,
+			  const struct hc_publish *item, uint32_t depth, uint64_t sequence,
 			  struct hc_io_answer *answer_p)
 {
 	struct hc_io *io = hc_io_create(node, HC_STORE_ADOPT, NULL);
@@ -434,7 +463,7 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 		.hash = item->key.hash,
 		.parent = item->parent,
 		.series = item->key.series,
-		.depth = item->depth,
+		.depth = depth,
 		.flags = (item->opaque_path ? HC_STORE_PAGE_OPAQUE : 0) |
 			 (item->unnamed ? HC_STORE_PAGE_UNNAMED : 0),
 	};
@@ -462,7 +491,7 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	rc = hc_family_add(node, item->key.series, &item->parent, 0, 1);
 	if (rc)
 		return rc;
-	rc = hc_stage_adopt(node, disk, staging, item, sequence, &answer);
+	rc = hc_stage_adopt(node, disk, staging, item, place->depth, sequence, &answer);
 	if (rc) {
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, 0, -1));
 		return rc;
@@ -514,6 +543,9 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 	pthread_rwlock_unlock(&node->adopt_lock);
 	if (rc)
 		return rc;
+	if (item->opener)
+		hc_walk_published(node->walks, &place.step,
+				  (struct hc_link){number, (uint32_t)sequence}, false);
 	hc_count_series(node, item->key.series, published, 1);
 	hc_count_series(node, item->key.series, published_bytes, item->size_bytes);
 	if (hc_row_put(node, number, sequence, true, &ticket))

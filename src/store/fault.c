@@ -457,6 +457,28 @@ static void hc_fault_close(struct hc_store *base)
 	free(store);
 }
 
+/* What is held is urgent when it goes on. */
+static void hc_fault_hurry_queue(struct hc_fault_queue *queue, uint16_t disk, uint64_t sequence)
+{
+	for (struct hc_fault_item *item = queue->first; item; item = item->queue_next) {
+		if (item->inner.op == HC_STORE_GET && item->inner.disk == disk &&
+		    item->inner.page.sequence == sequence)
+			item->inner.flags |= HC_STORE_URGENT;
+	}
+}
+
+static void hc_fault_hurry(struct hc_store *base, uint16_t disk, uint64_t sequence)
+{
+	struct hc_store_fault *store = hc_fault_of(base);
+
+	pthread_mutex_lock(&store->lock);
+	hc_fault_hurry_queue(&store->hung[HC_STORE_GET], disk, sequence);
+	hc_fault_hurry_queue(&store->delayed, disk, sequence);
+	hc_fault_hurry_queue(&store->ready, disk, sequence);
+	store->inner->ops->hurry(store->inner, disk, sequence);
+	pthread_mutex_unlock(&store->lock);
+}
+
 static int hc_fault_event_fd(struct hc_store *base)
 {
 	return hc_fault_of(base)->event_fd;
@@ -545,6 +567,7 @@ static const struct hc_store_ops hc_fault_ops = {
 	.close = hc_fault_close,
 	.submit = hc_fault_submit,
 	.reap = hc_fault_reap,
+	.hurry = hc_fault_hurry,
 	.event_fd = hc_fault_event_fd,
 	.register_memory = hc_fault_register_memory,
 	.n_disks = hc_fault_n_disks,

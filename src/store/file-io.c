@@ -188,6 +188,8 @@ static int hc_file_open(struct hc_file_disk *disk, struct hc_store_request *requ
 		after = !rc && !fstat(fd, &st) ? hc_file_mark(&st) : mark;
 		if (after != mark)
 			mark = 0;
+	} else if (!rc && request->flags & HC_STORE_AHEAD) {
+		hc_ignore(posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED));
 	}
 	if (rc)
 		return rc;

@@ -315,6 +315,32 @@ static size_t hc_file_submit(struct hc_store *base, struct hc_store_request **re
 	return n;
 }
 
+/* Moved from one queue to the other with its place in the counts. */
+static void hc_file_hurry(struct hc_store *base, uint16_t disk_i, uint64_t sequence)
+{
+	struct hc_store_file *store = hc_file_of(base);
+	struct hc_store_request **at, *request;
+	struct hc_file_group *group;
+
+	if (disk_i >= store->n_disks)
+		return;
+	group = &store->disks[disk_i].groups[HC_FILE_GROUP_READ];
+	pthread_mutex_lock(&group->lock);
+	for (at = &group->normal.first; (request = *at); at = &request->next) {
+		if (request->page.sequence != sequence)
+			continue;
+		*at = request->next;
+		if (!*at)
+			group->normal.last_p = at;
+		request->flags |= HC_STORE_URGENT;
+		group->n_accepted[false]--;
+		group->n_accepted[true]++;
+		hc_file_list_add(&group->urgent, request);
+		break;
+	}
+	pthread_mutex_unlock(&group->lock);
+}
+
 /* ---- the rest of the table ---- */
 
 static int hc_file_register_memory(struct hc_store *base, void *addr, size_t size_bytes)
@@ -392,6 +418,7 @@ static const struct hc_store_ops hc_file_ops = {
 	.close = hc_file_close,
 	.submit = hc_file_submit,
 	.reap = hc_file_reap,
+	.hurry = hc_file_hurry,
 	.event_fd = hc_file_event_fd,
 	.register_memory = hc_file_register_memory,
 	.n_disks = hc_file_n_disks,

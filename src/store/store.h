@@ -34,7 +34,9 @@ enum hc_store_op {
 
 #define HC_STORE_NO_VERIFY 0x1u
 #define HC_STORE_DURABLE   0x2u /* fdatasync of file and of its directory before completion */
-#define HC_STORE_URGENT    0x4u /* demand read: goes before everything else */
+#define HC_STORE_AHEAD \
+	0x8u /* OPEN: nobody reads it yet; what is not read to verify it is fetched */
+#define HC_STORE_URGENT 0x4u /* demand read: goes before everything else */
 
 /* What names an object, and what is stored beside its bytes. offset 0 and length = size until run
  * files exist. */
@@ -96,6 +98,9 @@ struct hc_store_ops {
 	size_t (*submit)(struct hc_store *store, struct hc_store_request **reqs, size_t n);
 	/* Completed requests, at most max; 0 when none. */
 	size_t (*reap)(struct hc_store *store, struct hc_store_request **done, size_t max);
+	/* A queued GET of that body becomes urgent: somebody waits for it. Nothing when it runs or
+	 * has ended. */
+	void (*hurry)(struct hc_store *store, uint16_t disk, uint64_t sequence);
 	/* eventfd, readable while completions wait; owned by the store. */
 	int (*event_fd)(struct hc_store *store);
 	/* Memory that data pointers will lie in; once per segment. May be a no-op. */
