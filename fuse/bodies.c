@@ -268,9 +268,14 @@ static int make_fill(struct hc_fs *fs, struct hc_body *body, uint64_t size_hint)
 
 int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make, struct hc_body **body_p)
 {
-	struct hc_body *body = body_alloc(fs, make);
+	struct hc_body *body;
 	struct hc_bname *n;
 	int err = -ENOMEM;
+
+	/* Engines take it for a full disk: they go on without storing. */
+	if (hc_node_draining(fs->node))
+		return -ENOSPC;
+	body = body_alloc(fs, make);
 
 	if (!body)
 		return -ENOMEM;

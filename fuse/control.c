@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "config.h"
+#include "fuse/commands.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/size.h"
@@ -12,21 +13,12 @@
 #define HC_CONTROL_SLICE_NS    (HC_NS_PER_S / 2)
 #define HC_CONTROL_PROGRESS_NS (100 * HC_NS_PER_MS)
 #define HC_CONTROL_WAIT_S      600u
-/* How long one step of evict waits for pages that are being written; a stop waits for it. */
-#define HC_CONTROL_EVICT_NS (10 * HC_NS_PER_S)
+/* A write to `prefetch` waits so long for room in the queue: a worker waits with it. */
+#define HC_PREFETCH_WAIT_NS HC_NS_PER_S
 
 /* --- commands --- */
 
-struct hc_command_call {
-	struct hc_control *control;
-	char *args; /* rest of the line, words to be cut off */
-	FILE *answer;
-	const volatile bool *cancel_p;
-	uint64_t next_ns; /* of progress */
-	char why[256];    /* of an error, when it is not the errno's text */
-};
-
-static char *hc_call_word(struct hc_command_call *call)
+char *hc_call_word(struct hc_command_call *call)
 {
 	char *word;
 
@@ -39,7 +31,7 @@ static char *hc_call_word(struct hc_command_call *call)
 	return word;
 }
 
-static void hc_call_progress(struct hc_command_call *call, uint64_t done, uint64_t total)
+void hc_call_progress(struct hc_command_call *call, uint64_t done, uint64_t total)
 {
 	uint64_t now_ns = hc_clock_now_ns();
 
@@ -50,7 +42,7 @@ static void hc_call_progress(struct hc_command_call *call, uint64_t done, uint64
 	fflush(call->answer);
 }
 
-static int hc_call_no_words(struct hc_command_call *call)
+int hc_call_no_words(struct hc_command_call *call)
 {
 	const char *word = hc_call_word(call);
 
@@ -93,7 +85,7 @@ static int hc_command_verify(struct hc_command_call *call)
 }
 
 /* Slices, so that progress is told and a caller that went away is seen. */
-static int hc_sync_slices(struct hc_command_call *call, uint64_t deadline_ns, uint64_t *n_left_p)
+int hc_call_sync(struct hc_command_call *call, uint64_t deadline_ns, uint64_t *n_left_p)
 {
 	struct hc_node *node = call->control->node;
 	struct hc_node_stats stats;
@@ -115,18 +107,30 @@ static int hc_sync_slices(struct hc_command_call *call, uint64_t deadline_ns, ui
 	return rc;
 }
 
-static int hc_command_sync(struct hc_command_call *call)
+int hc_call_seconds(struct hc_command_call *call, const char *command, uint64_t *seconds_p)
 {
 	const char *word = hc_call_word(call);
-	uint64_t seconds = HC_CONTROL_WAIT_S, n_left = 0;
-	int rc;
+	uint64_t seconds;
 
-	if (word && (hc_u64_parse(word, &seconds) || !seconds || seconds > 86400)) {
+	if (!word)
+		return 0;
+	if (hc_u64_parse(word, &seconds) || !seconds || seconds > 86400) {
 		snprintf(call->why, sizeof(call->why),
-			 "sync %.64s: seconds from 1 to 86400 are wanted", word);
+			 "%s %.64s: seconds from 1 to 86400 are wanted", command, word);
 		return -EINVAL;
 	}
-	rc = hc_sync_slices(call, hc_clock_now_ns() + seconds * HC_NS_PER_S, &n_left);
+	*seconds_p = seconds;
+	return 0;
+}
+
+static int hc_command_sync(struct hc_command_call *call)
+{
+	uint64_t seconds = HC_CONTROL_WAIT_S, n_left = 0;
+	int rc = hc_call_seconds(call, "sync", &seconds);
+
+	if (rc)
+		return rc;
+	rc = hc_call_sync(call, hc_clock_now_ns() + seconds * HC_NS_PER_S, &n_left);
 	fprintf(call->answer, "left %" PRIu64 "\n", n_left);
 	if (rc == -ETIMEDOUT)
 		snprintf(call->why, sizeof(call->why),
@@ -146,159 +150,6 @@ static int hc_command_gc(struct hc_command_call *call)
 		rc = hc_node_gc(call->control->node, &n_removed, &bytes);
 	if (!rc)
 		fprintf(call->answer, "removed %" PRIu64 "\nbytes %" PRIu64 "\n", n_removed, bytes);
-	return rc;
-}
-
-/* --- evict --- */
-
-/* Undoes %XX in place; false for a bad escape or a NUL. */
-static bool hc_unescape(char *text)
-{
-	char *to = text;
-
-	for (; *text; text++) {
-		unsigned high, low;
-
-		if (*text != '%') {
-			*to++ = *text;
-			continue;
-		}
-		if (sscanf(text + 1, "%1x%1x", &high, &low) != 2 || !(high | low))
-			return false;
-		*to++ = (char)(high << 4 | low);
-		text += 2;
-	}
-	*to = 0;
-	return true;
-}
-
-struct hc_evict_call {
-	struct hc_command_call *call;
-	bool memory;
-	struct hc_evict_result sum;
-};
-
-static void hc_evict_add(struct hc_evict_call *evict, const struct hc_evict_result *result)
-{
-	evict->sum.n_evicted += result->n_evicted;
-	evict->sum.bytes_evicted += result->bytes_evicted;
-	evict->sum.n_kept += result->n_kept;
-}
-
-/* The page of a name, whatever it looked like when it was published. */
-static int hc_page_of_name(struct hc_control *control, uint32_t dir, const char *name,
-			   struct hc_key *key_p)
-{
-	struct hc_registry *registry = hc_node_registry(control->node);
-	struct hc_page_info info;
-	struct hc_name resolved;
-	bool opaque;
-	int rc = hc_name_resolve(registry, dir, name, false, &resolved);
-
-	if (!rc && resolved.known && resolved.kind != HC_NAME_TEMPORARY) {
-		*key_p = resolved.key;
-		rc = hc_node_stat(control->node, key_p, false, &info);
-		if (!rc)
-			return 0;
-	}
-	rc = hc_name_resolve_page(registry, dir, name, false, key_p, &opaque);
-	return rc ? rc : hc_node_stat(control->node, key_p, false, &info);
-}
-
-/* Walks the directories of a path. *name_p: the last component, "" when the path is a directory. */
-static int hc_path_walk(struct hc_registry *registry, char *path, uint32_t *dir_p,
-			const char **name_p)
-{
-	struct hc_dir_info info;
-	uint32_t dir = HC_DIR_ROOT;
-	char *name;
-
-	*name_p = "";
-	while ((name = strsep(&path, "/"))) {
-		if (!*name || !strcmp(name, "."))
-			continue;
-		if (**name_p)
-			return -ENOENT;
-		if (hc_dir_find(registry, dir, name, &info))
-			*name_p = name;
-		else
-			dir = info.id;
-	}
-	*dir_p = dir;
-	return 0;
-}
-
-static int hc_evict_path(struct hc_evict_call *evict, char *path)
-{
-	struct hc_control *control = evict->call->control;
-	struct hc_registry *registry = hc_node_registry(control->node);
-	struct hc_evict_result result = {0};
-	struct hc_file_info file;
-	const char *name, *why = "there is no such page or directory";
-	char shown[512];
-	struct hc_key key;
-	uint32_t dir;
-	int rc;
-
-	snprintf(shown, sizeof(shown), "%s", path);
-	for (char *p = shown; *p; p++)
-		*p = (uint8_t)*p < ' ' ? '?' : *p;
-	rc = hc_path_walk(registry, path, &dir, &name);
-	if (!rc && !*name) {
-		rc = hc_node_evict_dir(control->node, dir, evict->memory,
-				       hc_clock_now_ns() + HC_CONTROL_EVICT_NS, &result);
-	} else if (!rc) {
-		rc = hc_page_of_name(control, dir, name, &key);
-		if (rc && !hc_file_find(registry, dir, name, &file))
-			why = "this is an ordinary file, not a page; rm removes it";
-		if (!rc)
-			rc = hc_node_evict(control->node, &key, 1, evict->memory,
-					   hc_clock_now_ns() + HC_CONTROL_EVICT_NS, &result);
-	}
-	if (!rc)
-		hc_evict_add(evict, &result);
-	else if (rc == -ENOENT || rc == -ESTALE || rc == -EINVAL || rc == -ENAMETOOLONG)
-		fprintf(evict->call->answer, "missing %s: %s\n", shown, why);
-	else
-		return rc;
-	return 0;
-}
-
-static int hc_command_evict(struct hc_command_call *call)
-{
-	struct hc_evict_call evict = {.call = call};
-	struct hc_evict_result result;
-	char *word = hc_call_word(call);
-	uint64_t n_left;
-	int rc = 0;
-
-	evict.memory = word && !strcmp(word, "memory");
-	if (evict.memory) {
-		word = hc_call_word(call);
-		/* The long part, with progress. What cannot be written is kept, and counted. */
-		if (hc_sync_slices(call, hc_clock_now_ns() + HC_CONTROL_WAIT_S * HC_NS_PER_S,
-				   &n_left) &&
-		    n_left)
-			hc_info(HC_OPTIONS_LOG,
-				"evict memory: %" PRIu64 " pages could not be written", n_left);
-	}
-	if (!word) {
-		rc = hc_node_evict(call->control->node, NULL, 0, evict.memory,
-				   hc_clock_now_ns() + HC_CONTROL_EVICT_NS, &result);
-		if (!rc)
-			hc_evict_add(&evict, &result);
-	}
-	for (; word && !rc && !*call->cancel_p; word = hc_call_word(call)) {
-		if (hc_unescape(word)) {
-			rc = hc_evict_path(&evict, word);
-			continue;
-		}
-		snprintf(call->why, sizeof(call->why),
-			 "%.64s: a path is written with %%XX for blanks and %%", word);
-		rc = -EINVAL;
-	}
-	fprintf(call->answer, "evicted %" PRIu64 "\nbytes %" PRIu64 "\nkept %" PRIu64 "\n",
-		evict.sum.n_evicted, evict.sum.bytes_evicted, evict.sum.n_kept);
 	return rc;
 }
 
@@ -350,6 +201,14 @@ static const struct {
 	 "evict [memory] [PATH...]: paths below the mount, %XX for blanks and %"},
 	{"log_level", hc_command_log_level,
 	 "log_level [error|warn|info|debug|trace]: what is logged"},
+	{"pin", hc_command_pin, "pin PATH|KEY...: keep pages, or all pages of a directory"},
+	{"unpin", hc_command_unpin, "unpin PATH|KEY...: end that"},
+	{"prefetch", hc_command_prefetch,
+	 "prefetch PATH|KEY...: read pages, or all pages of a directory, into memory"},
+	{"series", hc_command_series,
+	 "series set SPACE SERIES KVSPEC: say what the pages of a series hold"},
+	{"drain", hc_command_drain,
+	 "drain [SECONDS]: take no new pages and write all there are; drain end: go on"},
 	{"help", hc_command_help, "help: this text"},
 };
 
@@ -445,6 +304,47 @@ static int hc_file_status(void *arg, const char *instance, FILE *out)
 {
 	(void)instance;
 	return hc_control_status(arg, out);
+}
+
+/* --- prefetch --- */
+
+static int hc_file_prefetch_read(void *arg, const char *instance, FILE *out)
+{
+	struct hc_control *control = arg;
+	struct hc_prefetch_stats stats;
+
+	(void)instance;
+	hc_prefetch_stats(control->prefetcher, NULL, &stats);
+	fprintf(out,
+		"queued %" PRIu64 "\nasked %" PRIu64 "\nloaded %" PRIu64 "\nresident %" PRIu64
+		"\nmissing %" PRIu64 "\nfailed %" PRIu64 "\nbad_lines %" PRIu64 "\n",
+		stats.n_queued, stats.n_asked, stats.sum.n_loaded, stats.sum.n_resident,
+		stats.sum.n_missing, stats.sum.n_failed,
+		(uint64_t)atomic_load_explicit(&control->n_bad_lines, memory_order_relaxed));
+	return 0;
+}
+
+/* One path or key, without escapes: a line is a name whatever blanks are in it. Only what is wrong
+ * is answered. */
+static int hc_file_prefetch_write(void *arg, const char *instance, const struct hc_vcaller *caller,
+				  const char *line, FILE *answer, const volatile bool *cancel_p)
+{
+	struct hc_control *control = arg;
+	hc_autofree char *text = strdup(line);
+	const char *why = "";
+	int rc;
+
+	(void)instance;
+	(void)caller;
+	(void)cancel_p;
+	if (!text)
+		return -ENOMEM;
+	rc = hc_prefetch_line(control, text, hc_clock_now_ns() + HC_PREFETCH_WAIT_NS, &why);
+	if (rc != -ENOENT)
+		return rc;
+	atomic_fetch_add_explicit(&control->n_bad_lines, 1, memory_order_relaxed);
+	fprintf(answer, "missing %s: %s\n", line, why);
+	return 0;
 }
 
 /* --- spaces --- */
@@ -601,6 +501,28 @@ static int hc_space_series_read(void *arg, const char *instance, FILE *out)
 	return rc;
 }
 
+/* "SERIES KVSPEC" */
+static int hc_space_series_write(void *arg, const char *instance, const struct hc_vcaller *caller,
+				 const char *line, FILE *answer, const volatile bool *cancel_p)
+{
+	size_t n = strcspn(line, " \t");
+	hc_autofree char *series = strndup(line, n);
+	char why[512] = "";
+	struct hc_space_info info;
+	int rc = series ? hc_space_of(arg, instance, &info) : -ENOMEM;
+
+	(void)caller;
+	(void)cancel_p;
+	if (!rc)
+		rc = hc_series_declare(arg, &info, series, line + n + strspn(line + n, " \t"), why,
+				       sizeof(why));
+	if (rc)
+		fprintf(answer, "error %s\n", why[0] ? why : strerror(-rc));
+	else
+		fputs("ok\n", answer);
+	return rc;
+}
+
 static const struct hc_vfile hc_space_files[] = {
 	{.name = "quota", .mode = 0644, .read = hc_space_quota_read, .write = hc_space_quota_write},
 	{.name = "max_age",
@@ -612,7 +534,10 @@ static const struct hc_vfile hc_space_files[] = {
 	 .read = hc_space_priority_read,
 	 .write = hc_space_priority_write},
 	{.name = "stats", .mode = 0444, .read = hc_space_stats_read},
-	{.name = "series", .mode = 0444, .read = hc_space_series_read},
+	{.name = "series",
+	 .mode = 0644,
+	 .read = hc_space_series_read,
+	 .write = hc_space_series_write},
 	{.name = NULL},
 };
 
@@ -622,6 +547,10 @@ const struct hc_vfile hc_control_files[] = {
 	{.name = "stats", .mode = 0444, .read = hc_file_stats},
 	{.name = "status", .mode = 0444, .read = hc_file_status},
 	{.name = "control", .mode = 0600, .write = hc_file_control, .background = true},
+	{.name = "prefetch",
+	 .mode = 0600,
+	 .read = hc_file_prefetch_read,
+	 .write = hc_file_prefetch_write},
 	{.name = "spaces", .mode = 0755, .children = hc_space_files, .list = hc_spaces_list},
 	{.name = NULL},
 };

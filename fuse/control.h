@@ -6,17 +6,21 @@
 #define HC_FUSE_CONTROL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "fuse/fs.h"
 #include "fuse/options.h"
+#include "fuse/prefetch.h"
 
 struct hc_control {
 	pthread_mutex_t lock; /* options: SIGHUP replaces them */
 	struct hc_options *options;
 	struct hc_node *node;
 	struct hc_fs *fs;
-	uint64_t start_ns;    /* of hc_clock_now_ns */
-	uint64_t index_bytes; /* what index_memory came to */
+	struct hc_prefetcher *prefetcher; /* from serving to its end */
+	atomic_ullong n_bad_lines;        /* of `prefetch`: names that show no page */
+	uint64_t start_ns;                /* of hc_clock_now_ns */
+	uint64_t index_bytes;             /* what index_memory came to */
 };
 
 /* For hc_fs_options.vfiles; vfiles_arg is the struct hc_control. */

@@ -329,6 +329,8 @@ static int hc_daemon_serve(struct hc_daemon *daemon)
 		return rc;
 	hc_daemon_tell(daemon);
 	rc = hc_daemon_detach(daemon);
+	if (!rc)
+		rc = hc_prefetcher_create(daemon->control.node, &daemon->control.prefetcher);
 	hc_daemon_phase(daemon, HC_PHASE_SERVE);
 	if (!rc)
 		rc = hc_fs_run(daemon->control.fs);
@@ -373,6 +375,7 @@ static int hc_daemon_run(struct hc_daemon *daemon)
 		rc = hc_daemon_serve(daemon);
 	hc_daemon_phase(daemon, HC_PHASE_STOP);
 	hc_daemon_end_fs(daemon);
+	hc_prefetcher_destroy(daemon->control.prefetcher);
 	if (daemon->control.node)
 		hc_node_close(daemon->control.node, &n_lost);
 	if (n_lost)

@@ -59,8 +59,10 @@ struct hc_entry {
 	uint16_t flags;
 	uint64_t mtime_ns;
 	uint32_t slot;         /* HC_ENTRY_NO_SLOT: not in memory */
-	uint32_t refs : 22;    /* leases and opens, at most HC_ENTRY_REFS_MAX */
-	uint32_t pins : 10;    /* at most HC_ENTRY_PINS_MAX */
+	uint32_t refs : 21;    /* leases and opens, at most HC_ENTRY_REFS_MAX */
+	uint32_t pins : 8;     /* of callers, at most HC_ENTRY_PINS_MAX */
+	uint32_t pinned : 1;   /* by a hint: an operator's wish */
+	uint32_t session : 2;  /* HC_SESSION_*, by a hint */
 	struct hc_hash parent; /* all zero: root, or unknown */
 	uint64_t sequence;     /* of the publish; unique per body; set before hc_index_dir_add */
 	uint64_t node_id;      /* FUSE node id, 0: none given yet */
@@ -79,8 +81,16 @@ struct hc_entry {
 _Static_assert(sizeof(struct hc_entry) == 152,
 	       "one entry per page: its size is most of index_memory");
 
-#define HC_ENTRY_REFS_MAX ((1u << 22) - 1)
-#define HC_ENTRY_PINS_MAX ((1u << 10) - 1)
+#define HC_ENTRY_REFS_MAX ((1u << 21) - 1)
+#define HC_ENTRY_PINS_MAX ((1u << 8) - 1)
+
+/* What is known of the conversation that a page belongs to. */
+enum hc_session { HC_SESSION_NONE, HC_SESSION_ALIVE, HC_SESSION_ENDED };
+
+static inline bool hc_entry_pinned(const struct hc_entry *entry)
+{
+	return entry->pins || entry->pinned;
+}
 
 static inline void hc_entry_hit(struct hc_entry *entry)
 {

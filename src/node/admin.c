@@ -224,7 +224,8 @@ static void hc_evict_one(struct hc_node *node, const struct hc_key *key, struct 
 	entry = hc_shard_find(shard, key);
 	if (entry && (!call->memory_only || entry->slot != HC_ENTRY_NO_SLOT)) {
 		size_bytes = entry->size_bytes;
-		kept = !hc_entry_settled(entry) || entry->pins || entry->flags & HC_ENTRY_DIRTY;
+		kept = !hc_entry_settled(entry) || hc_entry_pinned(entry) ||
+		       entry->flags & HC_ENTRY_DIRTY;
 		if (call->memory_only)
 			kept |= entry->disk == HC_ENTRY_NO_DISK;
 		gone = !kept;
@@ -383,6 +384,33 @@ int hc_node_evict_dir(struct hc_node *node, uint32_t dir, bool memory_only, uint
 		return rc;
 	}
 	return hc_evict_pages(node, &collect, memory_only, deadline_ns, result_p);
+}
+
+int hc_node_pages_below(struct hc_node *node, uint32_t dir, struct hc_page_info **pages_p,
+			size_t *n_p)
+{
+	struct hc_collect collect = {0};
+	int rc = hc_collect_dir(node, dir, &collect, 0);
+
+	if (rc) {
+		free(collect.pages);
+		return rc;
+	}
+	*pages_p = collect.pages;
+	*n_p = collect.n;
+	return 0;
+}
+
+void hc_node_drain(struct hc_node *node, bool drain)
+{
+	if (atomic_exchange(&node->draining, drain) != drain)
+		hc_info(HC_NODE, drain ? "draining: no new pages until the drain ends"
+				       : "the drain ended: new pages are taken again");
+}
+
+bool hc_node_draining(struct hc_node *node)
+{
+	return atomic_load_explicit(&node->draining, memory_order_relaxed);
 }
 
 /* --- verify and gc --- */

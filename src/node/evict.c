@@ -9,7 +9,7 @@
 
 static bool hc_victim_free(const struct hc_entry *entry)
 {
-	return hc_entry_settled(entry) && !entry->pins && !(entry->flags & HC_ENTRY_DIRTY);
+	return hc_entry_settled(entry) && !hc_entry_pinned(entry) && !(entry->flags & HC_ENTRY_DIRTY);
 }
 
 /* The entry of a popped record, its shard locked, if the record is true; pushes it again when it is
@@ -239,7 +239,7 @@ static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard
 	uint32_t series = entry->series; /* the entry may be freed below */
 
 	*aside_p = entry->disk == HC_ENTRY_NO_DISK;
-	if (*aside_p || !hc_entry_settled(entry) || entry->pins || entry->n_children_disk)
+	if (*aside_p || !hc_entry_settled(entry) || hc_entry_pinned(entry) || entry->n_children_disk)
 		return 0;
 	if (entry->slot != HC_ENTRY_NO_SLOT) {
 		hc_entry_drop_disk(node, entry, false, after);

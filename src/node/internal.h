@@ -168,6 +168,7 @@ struct hc_node {
 		orphans; /* a parent with children was removed, or came back: look for orphans */
 	atomic_bool orphans_known; /* some entries are marked as orphans */
 	atomic_bool rebuilding;
+	atomic_bool draining;
 	atomic_bool catalog_renewing; /* from its loss until all rows were put again */
 	atomic_bool catalog_gone;
 	pthread_mutex_t

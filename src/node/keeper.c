@@ -72,7 +72,7 @@ static bool hc_keeper_remove(struct hc_node *node, const struct hc_page_info *pa
 
 static bool hc_want_expired(struct hc_pick *pick, const struct hc_entry *entry)
 {
-	return !entry->pins && entry->mtime_ns < hc_node_expire_before(pick->node, entry->series);
+	return !hc_entry_pinned(entry) && entry->mtime_ns < hc_node_expire_before(pick->node, entry->series);
 }
 
 static void hc_work_expired(struct hc_node *node, const struct hc_page_info *page)

@@ -157,6 +157,17 @@ int hc_node_hold(struct hc_node *node, uint32_t entry, uint64_t sequence,
 /* An empty file on that disk, to try something with; goes with hc_node_unstage. */
 int hc_node_probe_file(struct hc_node *node, uint16_t disk, int *fd_p, char *name,
 		       size_t room) HC_MUST_CHECK;
+/* Pages into memory without holding them, each by itself. Waits until the deadline; promotions that
+ * miss it go on. */
+#define HC_PREFETCH_BATCH 32u /* loads that are asked for at once */
+struct hc_prefetch_result {
+	uint64_t n_loaded;
+	uint64_t n_resident; /* were there */
+	uint64_t n_missing;  /* no such page */
+	uint64_t n_failed;   /* damaged, no room in memory, or too late */
+};
+void hc_node_prefetch(struct hc_node *node, const struct hc_key *keys, size_t n,
+		      uint64_t deadline_ns, struct hc_prefetch_result *result_p);
 /* Takes the names of pages; held ones live on until released. Returns how many were there. */
 size_t hc_node_remove(struct hc_node *node, uint32_t series, const struct hc_hash *hashes,
 		      size_t n);
@@ -165,6 +176,18 @@ size_t hc_node_remove(struct hc_node *node, uint32_t series, const struct hc_has
 int hc_node_remove_body(struct hc_node *node, uint32_t entry, uint64_t sequence) HC_MUST_CHECK;
 /* pins +1 / -1. -ENOENT, -ERANGE. */
 int hc_node_pin(struct hc_node *node, const struct hc_key *key, bool pin) HC_MUST_CHECK;
+/* Hints: what an operator or an engine wishes for a page. */
+enum hc_hint {
+	HC_HINT_PINNED,   /* 1: no victim of eviction, on any tier; 0: even if its directory is */
+	HC_HINT_PRIORITY, /* 0 to 255, instead of the space's */
+	HC_HINT_SESSION, /* HC_SESSION_ALIVE: stays longer than others of its priority; _ENDED: goes
+			    first */
+	HC_HINT_N
+};
+#define HC_HINT_NONE (-1)
+/* Sets or (HC_HINT_NONE) ends a hint of a page. -ENOENT, -EINVAL. */
+int hc_node_hint_page(struct hc_node *node, const struct hc_key *key, enum hc_hint hint,
+		      int value) HC_MUST_CHECK;
 /* Owner and times of a published page (setattr); HC_DIR_SET_* bits; mtime stays across restarts.
  * -ESTALE. */
 int hc_node_set(struct hc_node *node, uint32_t entry, uint64_t sequence,
@@ -247,6 +270,13 @@ int hc_node_evict(struct hc_node *node, const struct hc_key *keys, size_t n, boo
 int hc_node_evict_dir(struct hc_node *node, uint32_t dir, bool memory_only, uint64_t deadline_ns,
 		      struct hc_evict_result *result_p) HC_MUST_CHECK;
 
+/* Every page below a directory at one moment: heap array, the caller frees. */
+int hc_node_pages_below(struct hc_node *node, uint32_t dir, struct hc_page_info **pages_p,
+			size_t *n_p) HC_MUST_CHECK;
+/* Draining: no new bodies and leases, so that everything can be written. What is under way ends. */
+void hc_node_drain(struct hc_node *node, bool drain);
+bool hc_node_draining(struct hc_node *node);
+
 struct hc_verify_result {
 	uint64_t n_checked;
 	uint64_t n_bad;
@@ -277,23 +307,21 @@ void hc_node_pause_backup(struct hc_node *node, bool pause);
 
 /* Counters only rise. Each is one line `name value` of MOUNT/.hicache/stats, in this order; units
  * in the names. */
-#define HC_NODE_COUNTERS(X)                                                                        \
-	X(lookups)                                                                                 \
-	X(lookup_hits)                                                                             \
-	X(acquires)                                                                                \
-	X(hits_memory) X(hits_disk) X(misses) X(misses_deadline) X(published) X(                   \
-		published_bytes) X(publish_existing) X(replaced) X(removed) X(evicted_memory)      \
-		X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes) X(evicted_quota) X(  \
-			expired) X(evicted_orphans) X(recut_segments) X(backed_up)                 \
-			X(backed_up_bytes) X(backup_skipped) X(backup_failed) X(                   \
-				backup_budget_held) X(promoted) X(promoted_bytes)                  \
-				X(promote_failed) X(bad_checksum) X(bad_size) X(bad_missing) X(    \
-					bad_scrub) X(bad_adopted) X(quarantined) X(adopted)        \
-					X(adopt_dropped) X(rebuilt) X(scrubbed) X(scrubbed_bytes)  \
-						X(disk_errors) X(disks_out) X(no_space_memory) X(  \
-							no_space_disk) X(no_quota) X(catalog_lost) \
-							X(files_verified) X(ahead_pages)           \
-								X(ahead_hits) X(ahead_wasted)
+/* clang-format off */
+#define HC_NODE_COUNTERS(X) \
+	X(lookups) X(lookup_hits) X(acquires) X(hits_memory) X(hits_disk) X(misses) \
+	X(misses_deadline) X(published) X(published_bytes) X(publish_existing) X(replaced) \
+	X(removed) X(evicted_memory) X(evicted_memory_bytes) X(evicted_disk) \
+	X(evicted_disk_bytes) X(evicted_quota) X(expired) X(evicted_orphans) \
+	X(recut_segments) X(backed_up) X(backed_up_bytes) X(backup_skipped) \
+	X(backup_failed) X(backup_budget_held) X(promoted) X(promoted_bytes) \
+	X(promote_failed) X(bad_checksum) X(bad_size) X(bad_missing) X(bad_scrub) \
+	X(bad_adopted) X(quarantined) X(adopted) X(adopt_dropped) X(rebuilt) X(scrubbed) \
+	X(scrubbed_bytes) X(disk_errors) X(disks_out) X(no_space_memory) X(no_space_disk) \
+	X(no_quota) X(catalog_lost) X(files_verified) X(ahead_pages) \
+	X(ahead_hits) X(ahead_wasted) X(prefetched) X(prefetch_resident) \
+	X(prefetch_missing) X(prefetch_failed)
+/* clang-format on */
 
 struct hc_node_stats {
 #define HC_NODE_COUNTER_FIELD(name) uint64_t name;

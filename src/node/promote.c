@@ -330,3 +330,69 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 	*n_p = got;
 	return n && !got ? -ENOENT : 0;
 }
+
+/* --- prefetch --- */
+
+/* Takes a ref on a page that is there, as used in this batch. No hit: nobody asked for it yet. */
+static bool hc_prefetch_find(struct hc_node *node, const struct hc_key *key, uint32_t stamp,
+			     struct hc_ref *ref_p)
+{
+	uint64_t expire_before_ns = hc_node_expire_before(node, key->series);
+	struct hc_shard *shard = hc_node_shard(node, &key->hash);
+	struct hc_entry *entry;
+	bool there;
+
+	hc_shard_lock(shard);
+	entry = hc_shard_find(shard, key);
+	there = entry && entry->mtime_ns >= expire_before_ns && entry->refs < HC_ENTRY_REFS_MAX;
+	if (there) {
+		entry->stamp = (uint32_t)hc_max_u64(entry->stamp, stamp);
+		entry->refs++;
+		*ref_p = (struct hc_ref){
+			.entry = entry->number,
+			.slot = entry->slot,
+			.size_bytes = entry->size_bytes,
+			.sequence = entry->sequence,
+			.series = entry->series,
+		};
+	}
+	hc_shard_unlock(shard);
+	if (there)
+		atomic_fetch_add_explicit(&node->n_refs, 1, memory_order_relaxed);
+	return there;
+}
+
+void hc_node_prefetch(struct hc_node *node, const struct hc_key *keys, size_t n,
+		      uint64_t deadline_ns, struct hc_prefetch_result *result_p)
+{
+	struct hc_prefetch_result result = {0};
+	uint32_t stamp = hc_index_stamp(node->index);
+
+	for (size_t first = 0; first < n; first += HC_PREFETCH_BATCH) {
+		size_t n_keys = hc_min_u64(n - first, HC_PREFETCH_BATCH), n_refs = 0;
+		struct hc_ref refs[HC_PREFETCH_BATCH];
+		bool resident[HC_PREFETCH_BATCH];
+
+		for (size_t i = 0; i < n_keys; i++) {
+			if (!hc_prefetch_find(node, &keys[first + i], stamp, &refs[n_refs]))
+				continue;
+			resident[n_refs] = refs[n_refs].slot != HC_SLOT_NONE;
+			n_refs++;
+		}
+		result.n_missing += n_keys - n_refs;
+		hc_load_all(node, refs, n_refs, deadline_ns);
+		for (size_t i = 0; i < n_refs; i++) {
+			bool good = hc_acquire_wait(node, &refs[i], deadline_ns);
+
+			result.n_failed += !good;
+			result.n_resident += good && resident[i];
+			result.n_loaded += good && !resident[i];
+		}
+		hc_node_release(node, refs, n_refs);
+	}
+	hc_count_n(node, prefetched, result.n_loaded);
+	hc_count_n(node, prefetch_resident, result.n_resident);
+	hc_count_n(node, prefetch_missing, result.n_missing);
+	hc_count_n(node, prefetch_failed, result.n_failed);
+	*result_p = result;
+}
