@@ -108,6 +108,7 @@ static void attach_locked(struct hc_bodies *bodies, struct hc_bname *n, struct h
 		hc_assert(!n->shown);
 		n->shown = body;
 		bodies->n_shown++;
+		atomic_fetch_add(&bodies->n_moves, 1);
 		return;
 	}
 	body->next = n->made;

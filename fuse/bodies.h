@@ -118,6 +118,7 @@ struct hc_bodies {
 	struct hc_mark marks[HC_MARKS_MAX];
 	atomic_uint n_marks;
 	atomic_uint n_parked;
+	atomic_uint n_moves; /* names that went from one kind of thing to another */
 	uint32_t n_bodies;
 	uint32_t n_temporaries;
 	uint32_t n_shown;

@@ -4,6 +4,8 @@
 #include "fuse/internal.h"
 #include "util/clock.h"
 
+#define HC_LOOK_TRIES 8 /* names of others move, too */
+
 bool hc_is_virtual_name(uint64_t parent, const char *name)
 {
 	return parent == HC_DIR_ROOT && strcmp(name, ".hicache") == 0;
@@ -52,32 +54,48 @@ static bool look_file(struct hc_fs *fs, uint32_t dir, const char *name, struct h
 	return true;
 }
 
+static int look_once(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
+		     struct hc_there *there)
+{
+	int err = hc_name_resolve(fs->registry, dir, name, false, &there->id);
+
+	if (err)
+		return err;
+	there->is_page_name = there->id.kind == HC_NAME_PAGE || there->id.kind == HC_NAME_OPAQUE;
+	there->body = hc_bodies_show(fs, dir, name, tid, &there->busy);
+	if (there->body) {
+		there->kind = HC_F_BODY;
+		return 0;
+	}
+	/* The likely one first. */
+	if (there->is_page_name)
+		(void)(look_page(fs, dir, name, there) || look_dir(fs, dir, name, there) ||
+		       look_file(fs, dir, name, there));
+	else
+		(void)(look_dir(fs, dir, name, there) || look_file(fs, dir, name, there) ||
+		       (there->id.kind == HC_NAME_ORDINARY && look_page(fs, dir, name, there)));
+	return 0;
+}
+
 int hc_there_look(struct hc_fs *fs, uint32_t dir, const char *name, int tid,
 		  struct hc_there *there_p)
 {
-	int err;
+	unsigned before, now = atomic_load(&fs->bodies.n_moves);
+	int err = 0;
 
 	memset(there_p, 0, offsetof(struct hc_there, dir));
 	if (strlen(name) >= HC_NAME_BYTES)
 		return -ENAMETOOLONG;
-	err = hc_name_resolve(fs->registry, dir, name, false, &there_p->id);
-	if (err)
-		return err;
-	there_p->is_page_name =
-		there_p->id.kind == HC_NAME_PAGE || there_p->id.kind == HC_NAME_OPAQUE;
-	there_p->body = hc_bodies_show(fs, dir, name, tid, &there_p->busy);
-	if (there_p->body) {
-		there_p->kind = HC_F_BODY;
-		return 0;
+	/* One kind is looked at after the other: what went past meanwhile, as a page does that a
+	 * body replaces, is never a miss. */
+	for (int i = 0; i < HC_LOOK_TRIES; i++) {
+		before = now;
+		err = look_once(fs, dir, name, tid, there_p);
+		now = atomic_load(&fs->bodies.n_moves);
+		if (err || there_p->kind != HC_F_NONE || now == before)
+			break;
 	}
-	/* The likely one first. */
-	if (there_p->is_page_name)
-		(void)(look_page(fs, dir, name, there_p) || look_dir(fs, dir, name, there_p) ||
-		       look_file(fs, dir, name, there_p));
-	else
-		(void)(look_dir(fs, dir, name, there_p) || look_file(fs, dir, name, there_p) ||
-		       (there_p->id.kind == HC_NAME_ORDINARY && look_page(fs, dir, name, there_p)));
-	return 0;
+	return err;
 }
 
 void hc_there_end(struct hc_there *there)

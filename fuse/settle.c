@@ -106,6 +106,7 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 			hc_file_forget(fs->registry, id);
 		return err;
 	}
+	atomic_fetch_add(&fs->bodies.n_moves, 1);
 	remove_page(fs, dir, name, 0);
 	hc_fill_discard(body->fill);
 	body->fill = NULL;
@@ -184,6 +185,7 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	body->fill = NULL;
 	adopt_page(fs, body, &item.key, size);
 	hc_size_learn(fs, item.key.series, body->maker.tgid, dir, size);
+	atomic_fetch_add(&fs->bodies.n_moves, 1);
 	remove_file(fs, dir, name);
 	return 0;
 }

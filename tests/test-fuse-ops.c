@@ -43,6 +43,25 @@ static int end(void **state)
 	return frig_teardown(state);
 }
 
+/* Happens when a look-up has found no body and goes on to the pages. */
+static void (*before_stat)(void);
+
+int __real_hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_id,
+			struct hc_page_info *info_p);
+int __wrap_hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_id,
+			struct hc_page_info *info_p);
+
+int __wrap_hc_node_stat(struct hc_node *node, const struct hc_key *key, bool want_node_id,
+			struct hc_page_info *info_p)
+{
+	void (*hook)(void) = before_stat;
+
+	before_stat = NULL;
+	if (hook)
+		hook();
+	return __real_hc_node_stat(node, key, want_node_id, info_p);
+}
+
 static void put(struct frig *f, int who, const char *name, int byte)
 {
 	struct fuse_file_info fi;
@@ -218,6 +237,29 @@ static void second_round_reads_what_is_there(void **state)
 	rig_close(f, B, &other);
 }
 
+static void rename_of_open(void)
+{
+	assert_int_equal(rig_rename(the_rig, C, TEMP, FINAL), 0);
+}
+
+/* A page is replaced by a body that is still open, while somebody looks: the name always shows one.
+ */
+static void page_becomes_a_body_under_a_look_up(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	uint64_t ino;
+
+	put(f, A, FINAL, 'a');
+	assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'c', SIZE), 0);
+	before_stat = rename_of_open;
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_null(before_stat);
+	rig_close(f, C, &fi);
+	check_bytes(f, B, FINAL, 'c');
+}
+
 /* stat() and a reader's open() of a name whose page goes twice: a miss, no ESTALE. */
 static void second_round_misses(void **state)
 {
@@ -249,6 +291,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(attributes_of_a_body_that_ended, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_writes_its_own, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_reads_what_is_there, begin, end),
+		cmocka_unit_test_setup_teardown(page_becomes_a_body_under_a_look_up, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
 	};
 
