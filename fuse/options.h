@@ -66,6 +66,8 @@ enum hc_option_kind {
 	  "memory for the index; PERCENT is of the machine's memory")                             \
 	X(budget_ms, COUNT, 1, 600000, "MILLISECONDS", "2000", false,                             \
 	  "the longest a look-up or open may take before it is a miss")                           \
+	X(read_ahead, SIZE, 0, (int64_t)1 << 40, "SIZE", "64M", false,                            \
+	  "the most that is read ahead of an engine that opens page after page; 0: nothing")      \
 	X(flush_s, TIME, 0, 86400, "SECONDS", "20", false,                                        \
 	  "how long a stop may write what is not on disk")                                        \
 	X(catalog_dir, PATH, 0, 0, "DIR", "CACHEDIR", false, "where the catalog lies")            \

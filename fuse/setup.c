@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "pool/place.h"
+#include "store/fault.h"
 #include "util/log.h"
 #include "util/sysinfo.h"
 
@@ -293,6 +294,9 @@ int hc_setup_node(const struct hc_options *options, struct hc_setup *setup,
 		.budget_ns = hc_option(options, HC_OPT_budget_ms)->number * HC_NS_PER_MS,
 		.flush_ns = hc_option(options, HC_OPT_flush_s)->number * HC_NS_PER_S,
 		.no_verify = !hc_option(options, HC_OPT_verify)->number,
+		.ahead_bytes = hc_option(options, HC_OPT_read_ahead)->number,
+		.no_ahead = !hc_option(options, HC_OPT_read_ahead)->number,
+		.wrap_store = hc_store_fault_env,
 	};
 	rc = hc_setup_pool(options, config);
 	if (!rc)

@@ -125,6 +125,7 @@ static void hc_ahead_file_done(struct hc_node *node, struct hc_io *io)
 		hc_shard_lock(shard);
 		if (entry->sequence == io->sequence && entry->disk == io->request.disk)
 			hc_mark_file(node, io->number, io->request.mark);
+		hc_count(node, files_verified);
 		hc_shard_unlock(shard);
 		close(io->request.fd);
 	}

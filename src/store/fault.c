@@ -19,6 +19,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rng.h"
+#include "util/size.h"
 
 #define HC_LOG         "store-fault"
 #define HC_FAULT_N_OPS (HC_STORE_OPEN + 1)
@@ -205,7 +206,8 @@ static enum hc_fault_kind hc_fault_judge_locked(struct hc_store_fault *store,
 		return HC_FAULT_NONE;
 	/* Bad requests are for the inner store to refuse. */
 	if ((kind == HC_FAULT_FLIP || kind == HC_FAULT_SHORT) &&
-	    (!request->page.size_bytes || (request->op != HC_STORE_VERIFY && request->op != HC_STORE_OPEN && !request->data)))
+	    (!request->page.size_bytes ||
+	     (request->op != HC_STORE_VERIFY && request->op != HC_STORE_OPEN && !request->data)))
 		return HC_FAULT_NONE;
 	if (kind == HC_FAULT_SHORT && request->op == HC_STORE_PUT && request->page.size_bytes < 2)
 		return HC_FAULT_FLIP;
@@ -416,6 +418,33 @@ void hc_store_fault_set(struct hc_store *base, const struct hc_fault_rule *rule)
 	}
 	pthread_mutex_unlock(&store->lock);
 	hc_fault_signal(store->wake_fd);
+}
+
+struct hc_store *hc_store_fault_env(void *arg, struct hc_store *inner)
+{
+	const char *text = secure_getenv("HICACHE_STORE_DELAY_MS");
+	struct hc_fault_rule rule = {
+		.op = HC_STORE_GET, .kind = HC_FAULT_DELAY, .rate_ppm = HC_FAULT_ALL_PPM};
+	struct hc_store *store;
+	uint64_t delay_ms;
+
+	(void)arg;
+	if (!text || !*text)
+		return inner;
+	if (hc_u64_parse(text, &delay_ms) || !delay_ms || delay_ms > 60000) {
+		hc_error(HC_LOG, "HICACHE_STORE_DELAY_MS %s: a number from 1 to 60000 is wanted",
+			 text);
+		return inner;
+	}
+	if (hc_store_fault_open(inner, 1, &store))
+		return inner;
+	hc_warn(HC_LOG, "HICACHE_STORE_DELAY_MS: every read of a page takes %llu ms longer",
+		(unsigned long long)delay_ms);
+	rule.delay_ns = delay_ms * HC_NS_PER_MS;
+	hc_store_fault_set(store, &rule);
+	rule.op = HC_STORE_OPEN;
+	hc_store_fault_set(store, &rule);
+	return store;
 }
 
 uint64_t hc_store_fault_hung(struct hc_store *base)

@@ -5,9 +5,9 @@
  *
  * FLIP and SHORT act as a medium does. GET: the bytes in data are damaged, the result is -EBADMSG
  * (a flip under HC_STORE_NO_VERIFY: 0). PUT: what is stored is damaged, the result is the inner
- * store's; the caller's buffer is never touched. VERIFY, OPEN: -EBADMSG. Other operations move no bytes:
- * no effect. A request that is held (HANG, DELAY) has not reached the inner store; close gives it
- * -ECANCELED. */
+ * store's; the caller's buffer is never touched. VERIFY, OPEN: -EBADMSG. Other operations move no
+ * bytes: no effect. A request that is held (HANG, DELAY) has not reached the inner store; close
+ * gives it -ECANCELED. */
 #ifndef HC_STORE_FAULT_H
 #define HC_STORE_FAULT_H
 
@@ -36,6 +36,9 @@ int hc_store_fault_open(struct hc_store *inner, uint64_t seed,
 /* One rule per op; NONE takes it away and releases hung requests of that op to the inner store. Any
  * thread. */
 void hc_store_fault_set(struct hc_store *store, const struct hc_fault_rule *rule);
+/* Tests and benches of a whole daemon: with HICACHE_STORE_DELAY_MS in the environment every read
+ * takes so much longer; without it, or without memory, `inner` is returned. */
+struct hc_store *hc_store_fault_env(void *arg, struct hc_store *inner);
 uint64_t hc_store_fault_hung(struct hc_store *store);
 
 #endif
