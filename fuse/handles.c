@@ -126,6 +126,18 @@ bool hc_handle_find(struct hc_fs *fs, uint64_t ino, struct hc_handle_attr *attr_
 	return handle != NULL;
 }
 
+bool hc_handle_is_open(struct hc_fs *fs, uint64_t ino)
+{
+	struct hc_handle *handle;
+
+	pthread_mutex_lock(&fs->handles->lock);
+	handle = *bucket_of(fs->handles, ino);
+	while (handle && hc_fnode_ino(handle->fnode) != ino)
+		handle = handle->next;
+	pthread_mutex_unlock(&fs->handles->lock);
+	return handle != NULL;
+}
+
 struct hc_body *hc_handle_body(struct hc_handle *handle)
 {
 	if (handle->of)

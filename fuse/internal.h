@@ -169,6 +169,8 @@ void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle);
 void hc_handle_flags(const struct hc_handle *handle, struct fuse_file_info *fi);
 /* Attributes that an open handle of a page remembers. */
 bool hc_handle_find(struct hc_fs *fs, uint64_t ino, struct hc_handle_attr *attr_p);
+/* Of whatever kind. */
+bool hc_handle_is_open(struct hc_fs *fs, uint64_t ino);
 /* The body behind a handle, NULL: none. Reference. */
 struct hc_body *hc_handle_body(struct hc_handle *handle);
 

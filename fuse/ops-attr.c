@@ -67,6 +67,13 @@ void hc_attr_body(struct hc_fs *fs, struct hc_body *body, struct stat *st)
 	st->st_nlink = !unnamed;
 }
 
+/* As the kernel was told. */
+static void attr_as_told(const struct hc_fview *view, struct stat *st)
+{
+	attr_begin(st, view->ino, S_IFREG, &view->owner, view->size_bytes, view->mtime_ns,
+		   view->atime_ns);
+}
+
 /* A page that was replaced is answered as it was: an ESTALE here, and a second one from the OPEN
  * that follows, would reach the caller of open(). One that is gone is ESTALE: then the name is
  * asked again. */
@@ -82,8 +89,7 @@ static int attr_page_view(struct hc_fs *fs, const struct hc_fview *view, struct 
 	}
 	if (hc_node_stat(fs->node, &view->key, false, &page))
 		return -ESTALE;
-	attr_begin(st, view->ino, S_IFREG, &view->owner, view->size_bytes, view->mtime_ns,
-		   view->atime_ns);
+	attr_as_told(view, st);
 	*timeout_p = 0;
 	return 0;
 }
@@ -117,8 +123,7 @@ int hc_attr_view(struct hc_fs *fs, const struct hc_fview *view, struct stat *st,
 		/* As of a file whose name was taken between look-up and stat. */
 		if (!view->mtime_ns)
 			break;
-		attr_begin(st, view->ino, S_IFREG, &view->owner, view->size_bytes, view->mtime_ns,
-			   0);
+		attr_as_told(view, st);
 		st->st_nlink = 0;
 		*timeout_p = 0;
 		return 0;
@@ -139,6 +144,11 @@ static int attr_of_handle(struct hc_fs *fs, const struct hc_fview *view, struct 
 	struct hc_handle_attr attr;
 	uint64_t ino = view->ino;
 
+	if (view->kind == HC_F_PAGE && hc_handle_is_open(fs, ino)) {
+		attr_as_told(view, st);
+		st->st_nlink = 0;
+		return 0;
+	}
 	if (view->kind == HC_F_FILE ? !hc_openfile_attr(fs, view->file, &attr)
 				    : !hc_handle_find(fs, ino, &attr))
 		return -ESTALE;
@@ -147,16 +157,30 @@ static int attr_of_handle(struct hc_fs *fs, const struct hc_fview *view, struct 
 	return 0;
 }
 
-/* The kernel asks the name again, once within one call: stat() then misses, and open() must not
- * answer ESTALE itself. */
-static int gone_attr(struct hc_fs *fs, int tid, uint64_t ino)
+/* The kernel asks the name again, once within one call: the second time a page whose name shows
+ * another by now is as it was, and one whose name shows nothing a miss. */
+static int gone_attr(struct hc_fs *fs, int tid, const struct hc_fview *view, struct stat *st)
 {
-	if (hc_mark_is_for(fs, tid, ino)) {
+	char name[HC_NAME_BYTES];
+	struct hc_there there;
+	uint32_t dir;
+	bool shows = false;
+
+	if (!hc_mark_is_for(fs, tid, view->ino)) {
+		(void)hc_mark_set(fs, tid, HC_MARK_READ);
+		return -ESTALE;
+	}
+	if (view->kind == HC_F_PAGE && hc_mark_name(fs, tid, view->ino, &dir, name) &&
+	    hc_there_look(fs, dir, name, tid, &there) == 0) {
+		shows = there.kind != HC_F_NONE && there.kind != HC_F_DIR;
+		hc_there_end(&there);
+	}
+	if (!shows) {
 		hc_mark_clear(fs, tid);
 		return -ENOENT;
 	}
-	(void)hc_mark_set(fs, tid, HC_MARK_READ);
-	return -ESTALE;
+	attr_as_told(view, st);
+	return 0;
 }
 
 void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -175,7 +199,7 @@ void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	hc_body_put(view.body);
 	if (err == -ESTALE && ino >= HC_INO_FILES && !fi)
-		err = gone_attr(fs, hc_req_tid(req), ino);
+		err = gone_attr(fs, hc_req_tid(req), &view, &st);
 	if (err)
 		fuse_reply_err(req, -err);
 	else

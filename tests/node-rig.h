@@ -103,6 +103,7 @@ static inline int rig_setup(void **state)
 {
 	struct rig *rig = hc_zalloc(sizeof(*rig));
 
+	assert_non_null(rig);
 	snprintf(rig->root, sizeof(rig->root), "%s/hctest-node-XXXXXX",
 		 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
 	assert_non_null(mkdtemp(rig->root));

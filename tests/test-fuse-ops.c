@@ -260,6 +260,52 @@ static void page_becomes_a_body_under_a_look_up(void **state)
 	check_bytes(f, B, FINAL, 'c');
 }
 
+/* Its attributes are asked for while a body that is still open takes the name, twice within one
+ * call. */
+static void attributes_of_a_page_that_is_replaced(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi, other;
+	struct stat attr;
+	uint64_t ino;
+
+	put(f, A, FINAL, 'a');
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+		assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
+		assert_int_equal(rig_write(f, &fi, 'c', SIZE), 0);
+		assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+		assert_int_equal(rig_getattr(f, B, ino, &attr), i ? 0 : -ESTALE);
+		rig_close(f, C, &fi);
+	}
+	assert_int_equal(attr.st_size, SIZE);
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &other), 0);
+	assert_int_equal(rig_unlink(f, A, FINAL), 0);
+	rig_close(f, B, &other);
+}
+
+/* fstat of what was opened as a body, became a page and was replaced. */
+static void attributes_of_an_open_body(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi, reader;
+	struct stat attr;
+	uint64_t ino;
+
+	assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'c', SIZE), 0);
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), 0);
+	rig_close(f, C, &fi);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(rig_unlink(f, A, FINAL), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, SIZE);
+	rig_close(f, B, &reader);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
+}
+
 /* stat() and a reader's open() of a name whose page goes twice: a miss, no ESTALE. */
 static void second_round_misses(void **state)
 {
@@ -292,6 +338,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(second_round_writes_its_own, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_reads_what_is_there, begin, end),
 		cmocka_unit_test_setup_teardown(page_becomes_a_body_under_a_look_up, begin, end),
+		cmocka_unit_test_setup_teardown(attributes_of_a_page_that_is_replaced, begin, end),
+		cmocka_unit_test_setup_teardown(attributes_of_an_open_body, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
 	};
 
