@@ -394,6 +394,7 @@ void hc_fs_stats(struct hc_fs *fs, struct hc_fs_stats *stats_p)
 #undef HC_FS_COUNTER_READ
 	stats_p->n_nodes = hc_tree_count(fs->tree);
 	stats_p->n_handles = atomic_load(&fs->n_handles);
+	stats_p->n_backing_ids = hc_pass_n_ids(fs);
 	stats_p->has_epoch = fs->kernel.has_epoch;
 	stats_p->has_parallel_dirops = fs->kernel.has_parallel_dirops;
 	stats_p->has_direct_mmap = fs->kernel.has_direct_mmap;

@@ -89,18 +89,20 @@ void hc_fs_unmount(struct hc_fs *fs);
 void hc_fs_destroy(struct hc_fs *fs);
 
 /* Counters only rise; `name value` lines of MOUNT/.hicache/stats after the node's. */
-#define HC_FS_COUNTERS(X)                                                                      \
-	X(opens)                                                                               \
-	X(open_misses)                                                                         \
-	X(creates)                                                                             \
-	X(reads)                                                                               \
-	X(read_bytes)                                                                          \
-	X(writes)                                                                              \
-	X(write_bytes) X(renames) X(unlinks) X(published_release) X(published_rename)          \
-		X(publish_failed) X(unsealed) X(killed_writers) X(second_writers)              \
-			X(second_writers_busy) X(stale_opens) X(detached_opens) X(stale_nodes) \
-				X(parked) X(parked_timeouts) X(temporaries_reaped)             \
-					X(scratch_files) X(notified) X(notify_dropped) X(epochs)
+#define HC_FS_COUNTERS(X)                                                                 \
+	X(opens)                                                                          \
+	X(open_misses)                                                                    \
+	X(creates)                                                                        \
+	X(reads)                                                                          \
+	X(read_bytes)                                                                     \
+	X(writes)                                                                         \
+	X(write_bytes)                                                                    \
+	X(renames) X(unlinks) X(published_release) X(published_rename) X(publish_failed)  \
+		X(unsealed) X(killed_writers) X(second_writers) X(second_writers_busy)    \
+			X(stale_opens) X(detached_opens) X(stale_nodes) X(parked)         \
+				X(parked_timeouts) X(temporaries_reaped) X(scratch_files) \
+					X(passthrough_opens) X(daemon_opens) X(notified)  \
+						X(notify_dropped) X(epochs)
 
 struct hc_fs_stats {
 #define HC_FS_COUNTER_FIELD(name) uint64_t name;
@@ -111,6 +113,7 @@ struct hc_fs_stats {
 	uint64_t n_bodies; /* under construction */
 	uint64_t n_temporaries;
 	uint64_t n_handles;
+	uint64_t n_backing_ids;
 	bool has_epoch; /* what the kernel offers */
 	bool has_parallel_dirops;
 	bool has_direct_mmap;

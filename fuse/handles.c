@@ -75,6 +75,7 @@ void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle)
 	}
 	if (handle->of)
 		hc_openfile_release(fs, handle->of, handle->writer);
+	hc_pass_leave(fs, &handle->way);
 	hc_tree_put(fs->tree, handle->fnode);
 	free(handle);
 	atomic_fetch_sub(&fs->n_handles, 1);

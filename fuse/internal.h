@@ -82,6 +82,36 @@ void hc_pass_probe(struct hc_fs *fs, bool offered);
 /* In force on any data directory. */
 bool hc_pass_is_on(struct hc_fs *fs);
 
+struct hc_handle;
+/* How the bytes of a handle go. */
+enum hc_path {
+	HC_PATH_DAEMON,
+	HC_PATH_FILE,    /* the kernel reads and writes the file behind it */
+	HC_PATH_WATCHED, /* the daemon, on an inode whose other handles are FILE */
+};
+struct hc_way {
+	enum hc_path path;
+	int32_t id;   /* FILE, WATCHED: of the backing file */
+	uint64_t ino; /* that was opened; 0: not counted */
+};
+/* A further open of an inode that is open; false: it is not. */
+bool hc_pass_join(struct hc_fs *fs, uint64_t ino, struct hc_way *way_p);
+/* Counts an open. The first one decides: FILE with that file, or (fd -1, or the kernel does not
+ * want it) DAEMON. ref (may be NULL) is kept until the last open ends, or given back at once. */
+void hc_pass_enter(struct hc_fs *fs, uint64_t ino, int fd, struct hc_ref *ref,
+		   struct hc_way *way_p);
+void hc_pass_leave(struct hc_fs *fs, struct hc_way *way);
+/* Keeps a page from eviction until the last open ends. False: the inode is not open by FILE. */
+bool hc_pass_hold(struct hc_fs *fs, uint64_t ino, uint32_t entry, uint64_t sequence);
+/* The way of a handle that has none yet. -EBUSY. */
+int hc_pass_open(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int flags) HC_MUST_CHECK;
+/* As fuse_reply_open and fuse_reply_create: not 0 when the caller was interrupted. */
+int hc_pass_reply_open(fuse_req_t req, const struct hc_handle *handle,
+		       const struct fuse_file_info *fi);
+int hc_pass_reply_create(fuse_req_t req, const struct hc_handle *handle,
+			 const struct fuse_entry_param *entry, const struct fuse_file_info *fi);
+uint32_t hc_pass_n_ids(struct hc_fs *fs);
+
 /* --- openers.c --- */
 int hc_openers_create(struct hc_openers **openers_p) HC_MUST_CHECK;
 void hc_openers_destroy(struct hc_openers *openers);
@@ -151,7 +181,8 @@ struct hc_handle {
 	enum hc_hkind kind;
 	bool writer;
 	struct hc_fnode *fnode; /* pinned */
-	struct hc_ref ref;      /* PAGE: held from open to release */
+	struct hc_ref ref;      /* PAGE: held from open to release, but by FILE */
+	struct hc_way way;
 	struct hc_handle_attr attr;
 	struct hc_body *body;   /* BODY: reference and one open */
 	struct hc_openfile *of; /* FILE */

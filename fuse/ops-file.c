@@ -18,6 +18,7 @@ struct hc_ask {
 	uint64_t ino;
 	bool writer;
 	bool trunc;
+	bool direct;         /* O_DIRECT */
 	bool again;          /* sent round before; the node is what its LOOKUP was told */
 	bool sent;           /* it is answered ESTALE, and marked */
 	uint64_t size_bytes; /* that was told of a node that is gone; 0: not known */
@@ -36,34 +37,100 @@ static int second_open(struct hc_fs *fs, struct hc_ask *ask)
 	return -EBUSY;
 }
 
-static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
-		     const struct hc_opener *opener, struct hc_handle **handle_p)
+/* Held by a ref: in memory, or (no passthrough, or the inode is open by the daemon already) brought
+ * there. */
+static int page_in_memory(struct hc_fs *fs, const struct hc_acquire *how,
+			  const struct hc_fview *view, struct hc_ref *ref_p)
 {
+	size_t n = 0;
+	int err = hc_node_acquire(fs->node, how, &view->key.hash, 1, ref_p, &n);
+
+	return err || n != 1 ? -ENOENT : 0;
+}
+
+/* As a file, where it is on disk alone. 0: way_p is FILE (ref_p has no data), or DAEMON; -ENOENT.
+ */
+static int page_on_disk(struct hc_fs *fs, const struct hc_acquire *how, const struct hc_fview *view,
+			struct hc_ref *ref_p, struct hc_way *way_p)
+{
+	int fd = -1, err;
+
+	if (hc_pass_join(fs, view->ino, way_p)) {
+		if (way_p->path == HC_PATH_FILE)
+			hc_node_touch(fs->node, view->entry, view->sequence, how->opener,
+				      how->tree);
+		ref_p->size_bytes = view->size_bytes;
+		ref_p->sequence = view->sequence;
+		return 0;
+	}
+	err = hc_node_open_file(fs->node, how, &view->key.hash, ref_p, &fd);
+	if (err == -EAGAIN) {
+		hc_pass_enter(fs, view->ino, -1, NULL, way_p);
+		return 0;
+	}
+	if (err)
+		return err;
+	/* Of another body than the one that was looked up: only if its size is what was told. */
+	if (ref_p->sequence != view->sequence && ref_p->size_bytes != view->size_bytes) {
+		hc_node_release(fs->node, ref_p, 1);
+		err = -ESTALE;
+	} else {
+		hc_pass_enter(fs, view->ino, fd, ref_p, way_p);
+	}
+	close(fd);
+	return err;
+}
+
+/* O_DIRECT would go past the page cache, and wants aligned sizes: memory serves it better. A node
+ * that another one's file is opened by is not in the table of that file: memory, too. */
+static int page_hold(struct hc_fs *fs, const struct hc_fview *view, const struct hc_ask *ask,
+		     struct hc_ref *ref_p, struct hc_way *way_p)
+{
+	bool direct = ask->direct || ask->ino != view->ino, on = hc_pass_is_on(fs);
 	struct hc_acquire how = {.series = view->key.series,
-				 .opener = (uint32_t)opener->tgid,
-				 .thread = (uint32_t)opener->tid,
+				 .opener = (uint32_t)ask->opener.tgid,
+				 .thread = (uint32_t)ask->opener.tid,
 				 .tree = view->key.series,
 				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
+	struct hc_page_info info;
+	int err = 0;
+
+	if (on && direct)
+		hc_pass_enter(fs, ask->ino, -1, NULL, way_p);
+	else if (on)
+		err = page_on_disk(fs, &how, view, ref_p, way_p);
+	if (direct && way_p->path == HC_PATH_FILE)
+		way_p->path = HC_PATH_WATCHED;
+	if (!err && way_p->path != HC_PATH_FILE) {
+		err = page_in_memory(fs, &how, view, ref_p);
+		/* Replaced since it was looked up: the new body serves as well when the size that
+		 * was told is right. */
+		if (!err && ref_p->sequence != view->sequence &&
+		    ref_p->size_bytes != view->size_bytes) {
+			hc_node_release(fs->node, ref_p, 1);
+			err = -ESTALE;
+		}
+	}
+	if (!err)
+		return 0;
+	hc_pass_leave(fs, way_p);
+	/* There, but not deliverable in time: a miss, decided. Gone: the name is asked again. */
+	return err == -ENOENT && hc_view_stat(fs, view, &info) ? -ESTALE : err;
+}
+
+static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
+		     const struct hc_ask *ask, struct hc_handle **handle_p)
+{
+	struct hc_ref ref = {.entry = HC_ENTRY_NONE};
 	struct hc_handle_attr attr = {0};
+	struct hc_way way = {0};
 	struct hc_page_info info;
 	struct hc_handle *handle;
-	struct hc_ref ref;
-	size_t n = 0;
 	int err;
 
-	err = hc_node_acquire(fs->node, &how, &view->key.hash, 1, &ref, &n);
-	if (err || n != 1) {
-		/* There, but not deliverable in time: a miss, decided. Gone: the name is asked
-		 * again. */
-		err = hc_view_stat(fs, view, &info);
-		return err ? -ESTALE : -ENOENT;
-	}
-	/* Replaced since it was looked up: the new body serves as well when the size that was told
-	 * is right. */
-	if (ref.sequence != view->sequence && ref.size_bytes != view->size_bytes) {
-		hc_node_release(fs->node, &ref, 1);
-		return -ESTALE;
-	}
+	err = page_hold(fs, view, ask, &ref, &way);
+	if (err)
+		return err;
 	attr.size_bytes = ref.size_bytes;
 	if (hc_node_stat(fs->node, &view->key, false, &info) == 0) {
 		attr.owner = info.owner;
@@ -71,10 +138,14 @@ static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 	}
 	handle = hc_handle_new(fs, HC_H_PAGE, fnode, false, &attr);
 	if (!handle) {
-		hc_node_release(fs->node, &ref, 1);
+		if (way.path != HC_PATH_FILE)
+			hc_node_release(fs->node, &ref, 1);
+		hc_pass_leave(fs, &way);
 		return -ENOMEM;
 	}
-	handle->ref = ref;
+	if (way.path != HC_PATH_FILE)
+		handle->ref = ref;
+	handle->way = way;
 	hc_tree_opened(fs->tree, fnode, hc_clock_wall_ns());
 	*handle_p = handle;
 	return 0;
@@ -200,7 +271,7 @@ static int open_named_page(struct hc_fs *fs, const struct hc_page_info *page,
 		return -ENOMEM;
 	hc_tree_view(fs->tree, fnode, &view);
 	if (view.kind == HC_F_PAGE)
-		err = open_page(fs, fnode, &view, &ask->opener, handle_p);
+		err = open_page(fs, fnode, &view, ask, handle_p);
 	hc_body_put(view.body);
 	if (err)
 		hc_tree_put(fs->tree, fnode);
@@ -280,7 +351,7 @@ static int open_view(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 	case HC_F_PAGE:
 		if (ask->writer)
 			return open_other(fs, ask, handle_p);
-		return open_page(fs, fnode, view, &ask->opener, handle_p);
+		return open_page(fs, fnode, view, ask, handle_p);
 	default:
 		return -ESTALE;
 	}
@@ -338,7 +409,8 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct hc_ask ask = {.ino = ino,
 			     .writer = (fi->flags & O_ACCMODE) != O_RDONLY,
-			     .trunc = fi->flags & O_TRUNC};
+			     .trunc = fi->flags & O_TRUNC,
+			     .direct = fi->flags & O_DIRECT};
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle = NULL;
 	struct hc_fnode *fnode;
@@ -361,9 +433,15 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (handle->fnode != fnode)
 		hc_tree_put(fs->tree, fnode);
+	err = hc_pass_open(fs, handle, ino, fi->flags);
+	if (err) {
+		hc_handle_end(fs, handle);
+		hc_reply_err(req, err);
+		return;
+	}
 	hc_fs_count(fs, opens);
 	hc_handle_flags(handle, fi);
-	if (fuse_reply_open(req, fi))
+	if (hc_pass_reply_open(req, handle, fi))
 		hc_handle_end(fs, handle);
 }
 
@@ -458,9 +536,16 @@ static void reply_create(struct hc_fs *fs, fuse_req_t req, const struct hc_there
 		hc_reply_err(req, err == -ESTALE ? -EBUSY : err);
 		return;
 	}
+	err = hc_pass_open(fs, handle, entry.ino, fi->flags);
+	if (err) {
+		hc_tree_forget(fs->tree, entry.ino, 1);
+		hc_handle_end(fs, handle);
+		hc_reply_err(req, err);
+		return;
+	}
 	hc_fs_count(fs, creates);
 	hc_handle_flags(handle, fi);
-	if (fuse_reply_create(req, &entry, fi)) {
+	if (hc_pass_reply_create(req, handle, &entry, fi)) {
 		hc_tree_forget(fs->tree, entry.ino, 1);
 		hc_handle_end(fs, handle);
 	}
@@ -501,6 +586,11 @@ void hc_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
 
 static void read_page(fuse_req_t req, const struct hc_ref *ref, size_t n, uint64_t offset)
 {
+	if (!ref->data) {
+		/* The kernel reads the file by itself. */
+		fuse_reply_err(req, EIO);
+		return;
+	}
 	if (offset >= ref->size_bytes)
 		n = 0;
 	else

@@ -11,6 +11,7 @@
  *
  * Locks: the table's are leaves, held over the two ioctls, which do no I/O; the probe's is held
  * while INIT is being answered. */
+#include <fcntl.h>
 #include <linux/fuse.h>
 #include <sys/ioctl.h>
 
@@ -200,9 +201,234 @@ bool hc_pass_is_on(struct hc_fs *fs)
 	return atomic_load(&pass->state) == HC_PASS_ON;
 }
 
+uint32_t hc_pass_n_ids(struct hc_fs *fs)
+{
+	return atomic_load(&fs->pass->n_ids);
+}
+
 void hc_fs_passthrough_text(struct hc_fs *fs, char *text, size_t room)
 {
 	bool on = hc_pass_is_on(fs);
 
 	snprintf(text, room, "%s%s", on ? "on" : "off: ", on ? "" : fs->pass->why);
+}
+
+/* --- open inodes --- */
+
+static pthread_mutex_t *lock_of(struct hc_pass *pass, uint64_t ino)
+{
+	return &pass->locks[ino % HC_PASS_LOCKS];
+}
+
+/* Locked. The place in its bucket, or of the end. */
+static struct hc_pass_inode **find_locked(struct hc_pass *pass, uint64_t ino)
+{
+	struct hc_pass_inode **place = &pass->buckets[ino % HC_PASS_BUCKETS];
+
+	while (*place && (*place)->ino != ino)
+		place = &(*place)->next;
+	return place;
+}
+
+_Static_assert(HC_PASS_BUCKETS % HC_PASS_LOCKS == 0, "a bucket has one lock");
+
+static void count_in_locked(struct hc_pass_inode *inode, struct hc_way *way_p)
+{
+	inode->n_opens++;
+	*way_p = (struct hc_way){.path = inode->id ? HC_PATH_FILE : HC_PATH_DAEMON,
+				 .id = inode->id,
+				 .ino = inode->ino};
+}
+
+bool hc_pass_join(struct hc_fs *fs, uint64_t ino, struct hc_way *way_p)
+{
+	struct hc_pass *pass = fs->pass;
+	struct hc_pass_inode *inode;
+
+	pthread_mutex_lock(lock_of(pass, ino));
+	inode = *find_locked(pass, ino);
+	if (inode)
+		count_in_locked(inode, way_p);
+	pthread_mutex_unlock(lock_of(pass, ino));
+	return inode != NULL;
+}
+
+void hc_pass_enter(struct hc_fs *fs, uint64_t ino, int fd, struct hc_ref *ref, struct hc_way *way_p)
+{
+	struct hc_pass_inode *fresh = hc_zalloc(sizeof(*fresh)), **place;
+	struct hc_pass *pass = fs->pass;
+
+	if (fresh)
+		fresh->ino = ino;
+	pthread_mutex_lock(lock_of(pass, ino));
+	place = find_locked(pass, ino);
+	if (!*place && fresh) {
+		if (fd >= 0 && backing_open(fs, fd, &fresh->id))
+			fresh->id = 0;
+		if (fresh->id && ref) {
+			fresh->ref = *ref;
+			fresh->has_ref = true;
+			ref = NULL;
+		}
+		*place = fresh;
+		fresh = NULL;
+	}
+	if (*place)
+		count_in_locked(*place, way_p);
+	pthread_mutex_unlock(lock_of(pass, ino));
+	free(fresh);
+	if (ref)
+		hc_node_release(fs->node, ref, 1);
+}
+
+void hc_pass_leave(struct hc_fs *fs, struct hc_way *way)
+{
+	struct hc_pass *pass = fs->pass;
+	struct hc_pass_inode **place, *last = NULL;
+
+	if (!way->ino)
+		return;
+	pthread_mutex_lock(lock_of(pass, way->ino));
+	place = find_locked(pass, way->ino);
+	hc_assert(*place && (*place)->n_opens);
+	if (!--(*place)->n_opens) {
+		last = *place;
+		*place = last->next;
+		if (last->id)
+			backing_close(fs, last->id);
+	}
+	pthread_mutex_unlock(lock_of(pass, way->ino));
+	if (last && last->has_ref)
+		hc_node_release(fs->node, &last->ref, 1);
+	free(last);
+	way->ino = 0;
+	way->path = HC_PATH_DAEMON;
+}
+
+bool hc_pass_hold(struct hc_fs *fs, uint64_t ino, uint32_t entry, uint64_t sequence)
+{
+	struct hc_pass *pass = fs->pass;
+	struct hc_pass_inode *inode;
+	struct hc_ref ref;
+	bool held = false;
+
+	/* Not under a lock of ours: first the ref, then the inode that keeps it. */
+	if (hc_node_hold(fs->node, entry, sequence, &ref))
+		return false;
+	pthread_mutex_lock(lock_of(pass, ino));
+	inode = *find_locked(pass, ino);
+	if (inode && inode->id && !inode->has_ref) {
+		inode->ref = ref;
+		inode->has_ref = true;
+		ref.entry = HC_ENTRY_NONE;
+	}
+	held = inode && inode->id;
+	pthread_mutex_unlock(lock_of(pass, ino));
+	hc_node_release(fs->node, &ref, 1);
+	return held;
+}
+
+int hc_pass_open(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int flags)
+{
+	bool detached = handle->fnode && hc_fnode_ino(handle->fnode) != ino;
+	struct hc_way *way = &handle->way;
+
+	/* Ordinary files live in the page cache, and keep their numbers when they become bodies. */
+	if (way->ino || handle->kind == HC_H_FILE || ino < HC_INO_BODIES || !hc_pass_is_on(fs))
+		return 0;
+	hc_pass_enter(fs, ino, -1, NULL, way);
+	if (way->path != HC_PATH_FILE)
+		return 0;
+	/* The file behind the inode is not what this handle writes. Reads and writes come to us; a
+	 * map would not. */
+	if (detached && (flags & O_ACCMODE) == O_RDWR) {
+		hc_fs_count(fs, second_writers_busy);
+		return -EBUSY;
+	}
+	way->path = HC_PATH_WATCHED;
+	return 0;
+}
+
+/* --- answers --- */
+
+static void open_out(const struct hc_handle *handle, const struct fuse_file_info *fi,
+		     struct hc_open_out *out)
+{
+	*out = (struct hc_open_out){
+		.fh = fi->fh,
+		.open_flags = HC_FOPEN_PASSTHROUGH | (fi->noflush ? 1u << 5 : 0),
+		.backing_id = handle->way.id,
+	};
+	if (handle->way.path == HC_PATH_WATCHED)
+		out->open_flags |= FOPEN_DIRECT_IO;
+}
+
+static void count_way(struct hc_fs *fs, const struct hc_handle *handle)
+{
+	if (handle->way.path == HC_PATH_FILE)
+		hc_fs_count(fs, passthrough_opens);
+	else
+		hc_fs_count(fs, daemon_opens);
+}
+
+int hc_pass_reply_open(fuse_req_t req, const struct hc_handle *handle,
+		       const struct fuse_file_info *fi)
+{
+	struct hc_open_out out;
+
+	count_way(hc_req_fs(req), handle);
+	if (handle->way.path == HC_PATH_DAEMON)
+		return fuse_reply_open(req, fi);
+	open_out(handle, fi, &out);
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
+}
+
+static void seconds_of(double timeout_s, uint64_t *s_p, uint32_t *ns_p)
+{
+	*s_p = (uint64_t)timeout_s;
+	*ns_p = (uint32_t)((timeout_s - (double)*s_p) * (double)HC_NS_PER_S);
+}
+
+static void entry_out(const struct fuse_entry_param *entry, struct fuse_entry_out *out)
+{
+	const struct stat *st = &entry->attr;
+
+	memset(out, 0, sizeof(*out));
+	out->nodeid = entry->ino;
+	out->generation = entry->generation;
+	seconds_of(entry->entry_timeout, &out->entry_valid, &out->entry_valid_nsec);
+	seconds_of(entry->attr_timeout, &out->attr_valid, &out->attr_valid_nsec);
+	out->attr = (struct fuse_attr){
+		.ino = st->st_ino,
+		.size = (uint64_t)st->st_size,
+		.blocks = (uint64_t)st->st_blocks,
+		.atime = (uint64_t)st->st_atim.tv_sec,
+		.mtime = (uint64_t)st->st_mtim.tv_sec,
+		.ctime = (uint64_t)st->st_ctim.tv_sec,
+		.atimensec = (uint32_t)st->st_atim.tv_nsec,
+		.mtimensec = (uint32_t)st->st_mtim.tv_nsec,
+		.ctimensec = (uint32_t)st->st_ctim.tv_nsec,
+		.mode = st->st_mode,
+		.nlink = (uint32_t)st->st_nlink,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.rdev = (uint32_t)st->st_rdev,
+		.blksize = (uint32_t)st->st_blksize,
+	};
+}
+
+int hc_pass_reply_create(fuse_req_t req, const struct hc_handle *handle,
+			 const struct fuse_entry_param *entry, const struct fuse_file_info *fi)
+{
+	struct {
+		struct fuse_entry_out entry;
+		struct hc_open_out open;
+	} out;
+
+	count_way(hc_req_fs(req), handle);
+	if (handle->way.path == HC_PATH_DAEMON)
+		return fuse_reply_create(req, entry, fi);
+	entry_out(entry, &out.entry);
+	open_out(handle, fi, &out.open);
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
 }

@@ -144,6 +144,9 @@ static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_k
 					     .size_bytes = size_bytes,
 					     .mtime_ns = body->mtime_ns,
 					     .owner = body->owner};
+	} else if (hc_pass_is_on(fs) && info.on_disk &&
+		   (hc_pass_hold(fs, body->ino, info.entry, info.sequence) || !how.deadline_ns)) {
+		/* A file that the kernel has open, or that nobody reads: no need of memory. */
 	} else if (hc_node_acquire(fs->node, &how, &key->hash, 1, &body->page, &n) == 0 && n == 1) {
 		body->has_page = body->page.sequence == info.sequence;
 		if (!body->has_page)

@@ -67,6 +67,7 @@ static void hc_stats_fs(const struct hc_fs_stats *f, FILE *out)
 	hc_stat_line(out, "fs_n_bodies", f->n_bodies);
 	hc_stat_line(out, "fs_n_temporaries", f->n_temporaries);
 	hc_stat_line(out, "fs_n_handles", f->n_handles);
+	hc_stat_line(out, "fs_n_backing_ids", f->n_backing_ids);
 	hc_stat_line(out, "fs_has_epoch", f->has_epoch);
 	hc_stat_line(out, "fs_has_parallel_dirops", f->has_parallel_dirops);
 	hc_stat_line(out, "fs_has_direct_mmap", f->has_direct_mmap);

@@ -142,7 +142,8 @@ start_daemon()
 	mkdir -p "$_cachedir" "$daemon_mnt"
 	_n=$((${_n:-0} + 1))
 	daemon_log=$tmp/daemon-$_n.log
-	"$hicachefs_bin" -f "$@" "$_cachedir" "$daemon_mnt" >"$daemon_log" 2>&1 </dev/null &
+	# Both byte paths: make check-passthrough, check-fallback.
+	"$hicachefs_bin" -f ${HC_TEST_PASSTHROUGH:+-o "passthrough=$HC_TEST_PASSTHROUGH"} "$@" "$_cachedir" "$daemon_mnt" >"$daemon_log" 2>&1 </dev/null &
 	daemon_pid=$!
 	daemons="$daemons$daemon_pid $daemon_mnt
 "

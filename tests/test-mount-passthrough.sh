@@ -1,0 +1,106 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Passthrough: pages that lie on disk alone are opened by the kernel. Each part looks at the counters, so that the
+# other path cannot pass for it. What is damaged is a miss, also when the damage came after the first use; a page
+# that is open keeps its bytes; O_DIRECT and pages in memory go through the daemon; both paths on one page at once.
+. "${top_srcdir:-.}/tests/functions.sh"
+requires_root
+requires_fuse
+HC_TEST_PASSTHROUGH=
+
+mnt=$tmp/mnt
+start_daemon "$tmp/cache" "$mnt" -o pool_size=128M || fail "the daemon did not start"
+grep -qx '# passthrough in force: on' "$mnt/.hicache/config" ||
+	skip "no passthrough: $(sed -n 's/^# passthrough in force: //p' "$mnt/.hicache/config")"
+assert_eq "passthrough in the stats" 1 "$(sed -n 's/^fs_has_passthrough //p' "$mnt/.hicache/stats")"
+
+stat_of()
+{
+	sed -n "s/^$1 //p" "$mnt/.hicache/stats"
+}
+
+page()
+{
+	printf '%s/s/%064x.data' "$mnt" "$1"
+}
+
+# file NUMBER: where its bytes lie.
+file()
+{
+	ls "$tmp/cache/pages"/*/*-"$(printf %064x "$1")"-*
+}
+
+mkdir "$mnt/s"
+for i in 1 2 3 4 5 6; do
+	head -c $((1000000 + i)) /dev/urandom >"$tmp/$i"
+	cp "$tmp/$i" "$(page $i).tmp" && mv "$(page $i).tmp" "$(page $i)" || fail "page $i cannot be written"
+done
+ctl sync >/dev/null || fail "sync"
+ctl evict --memory >/dev/null || fail "evict"
+assert_eq "pages in memory" 0 "$(stat_of n_pages_memory)"
+
+# The first open verifies, later ones do not; no byte goes through the daemon.
+verified=$(stat_of files_verified)
+opens=$(stat_of fs_passthrough_opens)
+reads=$(stat_of fs_reads)
+for round in 1 2; do
+	for i in 1 2 3 4 5 6; do
+		cmp "$tmp/$i" "$(page $i)" || fail "page $i differs, round $round"
+	done
+done
+assert_eq "passthrough opens" $((opens + 12)) "$(stat_of fs_passthrough_opens)"
+assert_eq "verifications" $((verified + 6)) "$(stat_of files_verified)"
+assert_eq "reads through the daemon" "$reads" "$(stat_of fs_reads)"
+assert_eq "pages in memory" 0 "$(stat_of n_pages_memory)"
+wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay open"
+
+# evict --memory forgets that they were right.
+ctl evict --memory >/dev/null
+cmp "$tmp/1" "$(page 1)" || fail "page 1 differs"
+assert_eq "verifications after evict --memory" $((verified + 7)) "$(stat_of files_verified)"
+
+# An open page is no victim, and keeps its bytes without its name.
+exec 3<"$(page 1)"
+ctl evict "$(page 1)" | grep -q 'kept 1 page' || fail "a page that is open was evicted"
+rm "$(page 1)"
+cmp "$tmp/1" - <&3 || fail "a page that was unlinked differs"
+exec 3<&-
+[ ! -e "$(page 1)" ] || fail "it is there still"
+
+# Damage after the first use changes the file's times: a miss, and out of the way.
+printf x | dd of="$(file 2)" bs=1 seek=5000 conv=notrunc 2>/dev/null
+! cat "$(page 2)" >/dev/null 2>&1 || fail "a damaged page was served"
+[ ! -e "$(page 2)" ] || fail "a damaged page has its name still"
+ls "$tmp/cache/quarantine" | grep -q . || fail "it is not in quarantine"
+truncate -s 5 "$(file 3)"
+! cat "$(page 3)" >/dev/null 2>&1 || fail "a page cut short was served"
+
+# O_DIRECT, of a size that a disk would refuse: by the daemon, while another handle of it is the kernel's.
+exec 3<"$(page 4)"
+dd if="$(page 4)" of="$tmp/got" bs=1000004 count=1 iflag=direct 2>"$tmp/dd" || fail "O_DIRECT: $(cat "$tmp/dd")"
+cmp "$tmp/4" "$tmp/got" || fail "O_DIRECT differs"
+cmp "$tmp/4" - <&3 || fail "the other handle differs"
+exec 3<&-
+# It is in memory, too: by the daemon.
+opens=$(stat_of fs_passthrough_opens)
+wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay open"
+cmp "$tmp/4" "$(page 4)" || fail "page 4 differs"
+assert_eq "passthrough opens of a page in memory" "$opens" "$(stat_of fs_passthrough_opens)"
+
+# Damage between two runs.
+stop_daemon || fail "the daemon ended with status $?"
+printf x | dd of="$(file 5)" bs=1 seek=1000000 conv=notrunc 2>/dev/null
+start_daemon "$tmp/cache" "$mnt" -o pool_size=128M || fail "the daemon did not start again"
+! cat "$(page 5)" >/dev/null 2>&1 || fail "a page damaged between two runs was served"
+cmp "$tmp/6" "$(page 6)" || fail "page 6 differs after a restart"
+stop_daemon || fail "the daemon ended with status $?"
+
+# Off is off.
+start_daemon "$tmp/cache" "$mnt" -o pool_size=128M,passthrough=off || fail "the daemon did not start with passthrough=off"
+grep -qx '# passthrough in force: off: passthrough=off' "$mnt/.hicache/config" || fail "it says: $(tail -1 "$mnt/.hicache/config")"
+cmp "$tmp/6" "$(page 6)" || fail "page 6 differs without passthrough"
+assert_eq "passthrough opens" 0 "$(stat_of fs_passthrough_opens)"
+stop_daemon || fail "the daemon ended with status $?"
+start_daemon "$tmp/cache" "$mnt" -o pool_size=128M,disk_size=0 || fail "the daemon did not start with disk_size=0"
+grep -qx '# passthrough in force: off: disk_size=0' "$mnt/.hicache/config" || fail "it says: $(tail -1 "$mnt/.hicache/config")"
+stop_daemon
