@@ -83,13 +83,3 @@ AC_DEFUN([HC_FUZZ], [
 	])
 	AM_CONDITIONAL([LIBFUZZER], [test "$hc_fuzz" != no])
 ])
-
-dnl Optional parts are yes (an error when it cannot be had), no, or guess.
-AC_DEFUN([HC_CUDA], [
-	AC_ARG_WITH([cuda],
-		[AS_HELP_STRING([--with-cuda=yes|no|guess], [recorded only: there is no device code yet])],
-		[hc_cuda=$withval], [hc_cuda=guess])
-	AS_CASE([$hc_cuda],
-		[no|guess], [],
-		[AC_MSG_ERROR([--with-cuda=$hc_cuda: there is no device code yet; leave it out or say --with-cuda=no])])
-])

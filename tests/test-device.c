@@ -4,6 +4,11 @@
 
 #include <sys/mman.h>
 
+/* Defined where the device cuda was built. */
+#ifdef HC_TEST_CUDA
+#include "tests/fake-cuda/rig.h"
+#endif
+
 #define KIB 1024
 
 static struct hc_device *open_device(void **state)
@@ -626,10 +631,62 @@ static int open_step(struct hc_device **device_p)
 	return hc_step_open(&(struct hc_step_config){.seed = 3, .steps_max = 2}, device_p);
 }
 
+#ifdef HC_TEST_CUDA
+static int open_fake(struct hc_device **device_p)
+{
+	return fake_open(&(struct fake_cuda_config){.seed = 4}, device_p);
+}
+
+static int open_fake_slow(struct hc_device **device_p)
+{
+	struct fake_cuda_config config = {.seed = 5, .delay_max_ns = 200 * HC_NS_PER_US};
+
+	return fake_open(&config, device_p);
+}
+
+static int open_fake_single(struct hc_device **device_p)
+{
+	return fake_open(&(struct fake_cuda_config){.seed = 6, .no_batch = true}, device_p);
+}
+
+static int open_fake_unsupported(struct hc_device **device_p)
+{
+	return fake_open(&(struct fake_cuda_config){.seed = 7, .batch_unsupported = true},
+			 device_p);
+}
+
+static void fake_capture(struct hc_device_stream *stream, bool on)
+{
+	assert_int_equal(fake.capture(hc_device_stream_handle(stream), on), 0);
+}
+
+static int teardown_fake(void **state)
+{
+	const struct backend *backend = *state;
+
+	if (backend->capture == fake_capture)
+		fake_check();
+	return 0;
+}
+
+static int open_gpu(struct hc_device **device_p)
+{
+	return hc_cuda_open(&(struct hc_cuda_config){.ordinal = 0}, device_p);
+}
+
+static struct backend gpu = {"a GPU", open_gpu, NULL};
+#endif
+
 static struct backend backends[] = {
 	{"cpu", open_cpu, hc_cpu_capture},
 	{"cpu with delays", open_cpu_slow, hc_cpu_capture},
 	{"step", open_step, NULL},
+#ifdef HC_TEST_CUDA
+	{"cuda", open_fake, fake_capture},
+	{"cuda with delays", open_fake_slow, fake_capture},
+	{"cuda without batches", open_fake_single, fake_capture},
+	{"cuda with batches unsupported", open_fake_unsupported, fake_capture},
+#endif
 };
 
 /* Goal: on the stepped device nothing runs by itself, and a stream that waits is not picked. */
@@ -780,23 +837,45 @@ static struct CMUnitTest
 	all[HC_ARRAY_SIZE(backends) * HC_ARRAY_SIZE(contract) + HC_ARRAY_SIZE(others)];
 static char names[HC_ARRAY_SIZE(all)][96];
 
-int main(void)
+static size_t add_contract(size_t n, struct backend *backend)
+{
+	for (size_t i = 0; i < HC_ARRAY_SIZE(contract); i++) {
+		if (contract[i].test_func == test_capture && !backend->capture)
+			continue;
+		all[n] = contract[i];
+		snprintf(names[n], sizeof(names[n]), "%s on %s", contract[i].name, backend->name);
+		all[n].name = names[n];
+#ifdef HC_TEST_CUDA
+		all[n].teardown_func = teardown_fake;
+#endif
+		all[n++].initial_state = backend;
+	}
+	return n;
+}
+
+/* `test-device gpu` is for a machine that has one. */
+int main(int argc, char **argv)
 {
 	size_t n = 0;
 
-	for (size_t b = 0; b < HC_ARRAY_SIZE(backends); b++) {
-		for (size_t i = 0; i < HC_ARRAY_SIZE(contract); i++) {
-			if (contract[i].test_func == test_capture && !backends[b].capture)
-				continue;
-			all[n] = contract[i];
-			snprintf(names[n], sizeof(names[n]), "%s on %s", contract[i].name,
-				 backends[b].name);
-			all[n].name = names[n];
-			all[n++].initial_state = &backends[b];
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+#ifdef HC_TEST_CUDA
+	if (argc > 1 && !strcmp(argv[1], "gpu")) {
+		struct hc_device *device;
+
+		if (open_gpu(&device)) {
+			print_message("1..0 # SKIP no GPU can be opened here\n");
+			return 77;
 		}
+		hc_device_close(device);
+		n = add_contract(0, &gpu);
+		return _cmocka_run_group_tests("device", all, n, NULL, NULL);
 	}
+	fake_load();
+#endif
+	for (size_t b = 0; b < HC_ARRAY_SIZE(backends); b++)
+		n = add_contract(n, &backends[b]);
 	for (size_t i = 0; i < HC_ARRAY_SIZE(others); i++)
 		all[n++] = others[i];
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return _cmocka_run_group_tests("device", all, n, NULL, NULL);
 }

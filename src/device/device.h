@@ -28,7 +28,8 @@
  * Errors. -EINVAL (an argument that cannot be), -EFAULT (an address nobody registered), -ENOMEM,
  * -EXDEV (a stream of another context), -EBUSY (the stream is being captured into a graph), -EAGAIN
  * (a queue is full: drain and call again), -ENOTSUP, -EIO (the device is lost: every later call
- * says so too, and nothing on it completes any more). The device logs what it decides, once.
+ * says so too, and nothing on it completes any more). A copy that fails in another way than -EINVAL
+ * and -EFAULT may have enqueued a part of itself. The device logs what it decides, once.
  *
  * Threads. Any function from any thread; two threads that enqueue on one stream at once get some
  * order. Destroying what another thread uses is an error of the caller. No function waits but
