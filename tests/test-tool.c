@@ -5,6 +5,8 @@
 
 #include <stdarg.h>
 
+#include "tool/columns.h"
+#include "tool/metrics.h"
 #include "tool/tool.h"
 #include "tool/trace.h"
 
@@ -115,11 +117,74 @@ static void test_trace_lines(void **state)
 	hc_trace_free(&trace);
 }
 
+/* Buckets of one histogram are found whatever the place of `le`; quantiles lie between its bounds.
+ */
+static void test_metrics(void **state)
+{
+	static const char first[] = "# TYPE x_seconds histogram\n"
+				    "x_seconds_bucket{le=\"0.001\"} 10\n"
+				    "x_seconds_bucket{le=\"0.01\"} 10\n"
+				    "x_seconds_bucket{le=\"+Inf\"} 10\n"
+				    "x_seconds_sum 0.01\nx_seconds_count 10\n"
+				    "y_seconds_bucket{tier=\"disk\",le=\"1\"} 0\n"
+				    "y_seconds_bucket{le=\"+Inf\",tier=\"disk\"} 0\n"
+				    "z_bucket{handle=\"1\"} 3\nbroken_bucket{le=\"1\n\n";
+	static const char second[] = "x_seconds_bucket{le=\"0.001\"} 60\n"
+				     "x_seconds_bucket{le=\"0.01\"} 100\n"
+				     "x_seconds_bucket{le=\"0.01\"} 7\n"
+				     "x_seconds_bucket{le=\"+Inf\"} 110\n";
+	struct hc_metrics *m = calloc(2, sizeof(*m));
+	const struct hc_histogram *before, *now;
+
+	assert_non_null(m);
+	hc_metrics_parse(first, &m[0]);
+	assert_int_equal(m[0].n, 2);
+	assert_string_equal(m[0].list[1].name, "y_seconds{tier=\"disk\"}");
+	assert_int_equal(m[0].list[1].n_buckets, 2);
+	hc_metrics_parse(second, &m[1]);
+	before = hc_metrics_find(&m[0], "x_seconds");
+	now = hc_metrics_find(&m[1], "x_seconds");
+	assert_non_null(before);
+	assert_non_null(now);
+	assert_int_equal(now->n_buckets, 3);
+	/* 50 below 1 ms, 40 up to 10 ms, 10 above. */
+	assert_true(hc_histogram_count(now, before) == 100);
+	assert_float_equal(hc_histogram_quantile(now, before, 0.25), 0.0005, 1e-9);
+	assert_float_equal(hc_histogram_quantile(now, before, 0.5), 0.001, 1e-9);
+	assert_float_equal(hc_histogram_quantile(now, before, 0.7), 0.0055, 1e-9);
+	assert_float_equal(hc_histogram_quantile(now, before, 0.99), 0.01, 1e-9);
+	/* A daemon that was started anew counts from 0. */
+	assert_true(hc_histogram_count(before, now) == 10);
+	assert_true(hc_histogram_quantile(&m[0].list[1], NULL, 0.5) == 0);
+	free(m);
+}
+
+static void test_columns(void **state)
+{
+	static const char *const headers[] = {"name", ">n", "rest", NULL};
+	hc_autofree char *text = NULL;
+	size_t n;
+	FILE *out = open_memstream(&text, &n);
+	struct hc_columns *columns = hc_columns_create(headers);
+
+	assert_non_null(out);
+	hc_columns_row(columns, (const char *const[]){"\xc3\xa4\xc3\xb6", "5", "x"});
+	hc_columns_row(columns, (const char *const[]){"a long one\x1b[J", "12345", ""});
+	if (hc_columns_end(columns, true, out)) {
+		/* Memory was out, which the caller is told. */
+		fclose(out);
+		return;
+	}
+	assert_int_equal(fclose(out), 0);
+	assert_string_equal(text, "name               n  rest\n"
+				  "\xc3\xa4\xc3\xb6                 5  x\n"
+				  "a long one?[J  12345  \n");
+}
+
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_mounts),
-	cmocka_unit_test(test_mounts_limit),
-	cmocka_unit_test(test_escape),
-	cmocka_unit_test(test_trace_lines),
+	cmocka_unit_test(test_mounts),  cmocka_unit_test(test_mounts_limit),
+	cmocka_unit_test(test_escape),  cmocka_unit_test(test_trace_lines),
+	cmocka_unit_test(test_metrics), cmocka_unit_test(test_columns),
 };
 
 HC_TEST_MAIN(tests)

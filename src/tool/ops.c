@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify, sync, gc and evict: commands that the daemon carries out. */
-#include "tool/tool.h"
 
 #include <getopt.h>
-#include <limits.h>
 
+#include "tool/ops.h"
 #include "util/size.h"
 
-/* Of one command; the daemon takes lines up to 64 KiB. */
-#define HC_COMMAND_BYTES 60000u
-
-struct hc_op {
-	struct hc_progress progress;
-	uint64_t n_done; /* checked, removed, evicted */
-	uint64_t bytes;
-	uint64_t n_bad;
-	uint64_t n_left;
-	uint64_t n_kept;
-	uint64_t n_missing;
+static const struct {
+	const char *word;
+	size_t offset;
+} hc_op_words[] = {
+	{"checked", offsetof(struct hc_op, n_done)},
+	{"removed", offsetof(struct hc_op, n_done)},
+	{"evicted", offsetof(struct hc_op, n_done)},
+	{"pinned", offsetof(struct hc_op, n_done)},
+	{"unpinned", offsetof(struct hc_op, n_done)},
+	{"loaded", offsetof(struct hc_op, n_done)},
+	{"bytes", offsetof(struct hc_op, bytes)},
+	{"bad", offsetof(struct hc_op, n_bad)},
+	{"left", offsetof(struct hc_op, n_left)},
+	{"kept", offsetof(struct hc_op, n_kept)},
+	{"resident", offsetof(struct hc_op, n_resident)},
+	{"gone", offsetof(struct hc_op, n_missing)},
+	{"failed", offsetof(struct hc_op, n_failed)},
+	{"bodies", offsetof(struct hc_op, n_bodies)},
+	{"held", offsetof(struct hc_op, n_held)},
 };
 
 static void hc_op_line(void *arg, const char *word, char *rest)
@@ -34,24 +41,19 @@ static void hc_op_line(void *arg, const char *word, char *rest)
 		}
 		return;
 	}
-	if (!strcmp(word, "checked") || !strcmp(word, "removed") || !strcmp(word, "evicted"))
-		op->n_done += hc_control_u64(rest);
-	else if (!strcmp(word, "bytes"))
-		op->bytes += hc_control_u64(rest);
-	else if (!strcmp(word, "bad"))
-		op->n_bad += hc_control_u64(rest);
-	else if (!strcmp(word, "left"))
-		op->n_left += hc_control_u64(rest);
-	else if (!strcmp(word, "kept"))
-		op->n_kept += hc_control_u64(rest);
-	else if (!strcmp(word, "missing")) {
+	if (!strcmp(word, "missing")) {
 		hc_progress_end(&op->progress);
 		hc_tool_error("%s", rest);
 		op->n_missing++;
+		return;
+	}
+	for (size_t i = 0; i < HC_ARRAY_SIZE(hc_op_words); i++) {
+		if (!strcmp(word, hc_op_words[i].word))
+			*(uint64_t *)((char *)op + hc_op_words[i].offset) += hc_control_u64(rest);
 	}
 }
 
-static int hc_op_run(const char *mount, const char *command, const char *what, struct hc_op *op)
+int hc_op_run(const char *mount, const char *command, const char *what, struct hc_op *op)
 {
 	int status;
 
@@ -73,7 +75,7 @@ static int hc_op_no_arguments(int argc, char **argv)
 	return 0;
 }
 
-static const char *hc_plural(uint64_t n)
+const char *hc_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
 }
@@ -181,105 +183,18 @@ int hc_tool_log_level(const struct hc_tool *tool, int argc, char **argv)
 
 /* --- evict --- */
 
-static bool hc_below(const char *path, const char *mount)
-{
-	size_t n = strlen(mount);
-
-	return !strncmp(path, mount, n) && (!path[n] || path[n] == '/');
-}
-
-/* The absolute path; what is not there has its directory resolved. */
-static int hc_path_absolute(const char *path, char absolute[PATH_MAX])
-{
-	char copy[PATH_MAX], dir[PATH_MAX], *slash;
-	size_t n;
-
-	if (realpath(path, absolute))
-		return 0;
-	if (errno != ENOENT) {
-		hc_tool_error("%s: %m", path);
-		return HC_TOOL_FAILED;
-	}
-	if ((size_t)snprintf(copy, sizeof(copy), "%s%s", *path == '/' ? "" : "./", path) >=
-	    sizeof(copy)) {
-		hc_tool_error("%s: the path is too long", path);
-		return HC_TOOL_FAILED;
-	}
-	n = strlen(copy);
-	while (n > 1 && copy[n - 1] == '/')
-		copy[--n] = 0;
-	slash = strrchr(copy, '/');
-	*slash = 0;
-	if (!realpath(slash == copy ? "/" : copy, dir) ||
-	    (size_t)snprintf(absolute, PATH_MAX, "%s/%s", strcmp(dir, "/") ? dir : "", slash + 1) >=
-		    PATH_MAX) {
-		hc_tool_error("%s: there is no such file or directory", path);
-		return HC_TOOL_FAILED;
-	}
-	return 0;
-}
-
-/* A relative path is of the current directory where it leads into the mount from there, or can do
- * nothing else; else it is of the mount: "evict qwen3" works anywhere. */
-static bool hc_is_of_cwd(const char *path, const char *mount)
-{
-	char cwd[PATH_MAX], real[PATH_MAX];
-
-	if (!strcmp(path, ".") || !strcmp(path, "..") || !strncmp(path, "./", 2) ||
-	    !strncmp(path, "../", 3))
-		return true;
-	if (getcwd(cwd, sizeof(cwd)) && hc_below(cwd, mount))
-		return true;
-	return realpath(path, real) && hc_below(real, mount);
-}
-
-/* Path inside the mount, "" for the mount itself. */
-static int hc_path_inside(const char *mount, const char *path, char inside[PATH_MAX])
-{
-	char absolute[PATH_MAX];
-	int status;
-
-	if (*path != '/' && !hc_is_of_cwd(path, mount)) {
-		snprintf(inside, PATH_MAX, "%s", path);
-		return 0;
-	}
-	status = hc_path_absolute(path, absolute);
-	if (status)
-		return status;
-	if (!hc_below(absolute, mount)) {
-		hc_tool_error("%s: this is not inside %s", path, mount);
-		return HC_TOOL_FAILED;
-	}
-	snprintf(inside, PATH_MAX, "%s",
-		 absolute + strlen(mount) + (absolute[strlen(mount)] == '/'));
-	return 0;
-}
-
 static int hc_evict_paths(const char *mount, bool memory, int n, char **paths, struct hc_op *op)
 {
-	static char command[HC_COMMAND_BYTES + 3 * PATH_MAX + 2];
 	const char *verb = memory ? "evict memory" : "evict";
-	size_t used = strlen(verb);
-	char inside[PATH_MAX];
-	int status = 0;
+	struct hc_words words;
+	int status;
 
-	snprintf(command, sizeof(command), "%s", verb);
-	for (int i = 0; i < n && !status; i++) {
-		status = hc_path_inside(mount, paths[i], inside);
-		if (status)
-			break;
-		if (!inside[0])
-			return hc_op_run(mount, verb, "evict", op);
-		command[used++] = ' ';
-		hc_control_escape(inside, command + used);
-		used += strlen(command + used);
-		if (used >= HC_COMMAND_BYTES && i + 1 < n) {
-			status = hc_op_run(mount, command, "evict", op);
-			used = strlen(verb);
-			command[used] = 0;
-		}
-	}
-	return status ? status : hc_op_run(mount, command, "evict", op);
+	if (!n)
+		return hc_op_run(mount, verb, "evict", op);
+	status = hc_words_begin(&words, mount, verb, "evict", op);
+	for (int i = 0; i < n && !status; i++)
+		status = hc_words_add(&words, paths[i]);
+	return hc_words_end(&words, status);
 }
 
 int hc_tool_evict(const struct hc_tool *tool, int argc, char **argv)

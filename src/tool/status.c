@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hicachectl status: the daemon's JSON, as it is or as a table; without a daemon the pools that are
  * left. */
+#include "tool/page.h"
 #include "tool/pools.h"
+#include "tool/columns.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -16,7 +18,7 @@
 #define HC_STATUS_BYTES_MAX (64 * HC_MIB)
 
 /* Anybody who sees the mount may read it; it works on a read-only mount, too. */
-static int hc_status_read(const char *mount, char **json_p)
+int hc_status_read(const char *mount, char **json_p)
 {
 	char path[PATH_MAX];
 	size_t n;
@@ -59,7 +61,7 @@ static double hc_ratio(uint64_t part, uint64_t whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-static void hc_duration_format(uint64_t seconds, char text[32])
+void hc_duration_format(uint64_t seconds, char text[32])
 {
 	if (seconds >= 2 * 86400)
 		snprintf(text, 32, "%llu days", (unsigned long long)(seconds / 86400));
@@ -143,26 +145,31 @@ static void hc_status_counters(const json_t *c)
 	printf("damage   %llu bad pages found\n", (unsigned long long)bad);
 }
 
-static void hc_status_spaces(const json_t *spaces)
+static int hc_status_spaces(const json_t *spaces)
 {
+	static const char *const headers[] = {"space",     ">used",   ">quota", ">max age",
+					      ">priority", ">series", NULL};
+	struct hc_columns *table = hc_columns_create(headers);
 	const json_t *one;
 	size_t i;
 
-	printf("\n%-32s %8s %8s %8s %8s %6s\n", "space", "used", "quota", "max age", "priority",
-	       "series");
 	json_array_foreach(spaces, i, one)
 	{
-		char used[16], quota[16] = "-", age[32] = "-";
+		char used[16], quota[16] = "-", age[32] = "-", priority[24], series[24];
 
 		hc_size_format(hc_get(one, "used_bytes"), used);
 		if (hc_get(one, "quota_bytes"))
 			hc_size_format(hc_get(one, "quota_bytes"), quota);
 		if (hc_get(one, "max_age_s"))
 			hc_duration_format(hc_get(one, "max_age_s"), age);
-		printf("%-32s %8s %8s %8s %8llu %6llu\n", hc_get_text(one, "name"), used, quota,
-		       age, (unsigned long long)hc_get(one, "priority"),
-		       (unsigned long long)hc_get(one, "series"));
+		snprintf(priority, sizeof(priority), "%llu",
+			 (unsigned long long)hc_get(one, "priority"));
+		snprintf(series, sizeof(series), "%llu", (unsigned long long)hc_get(one, "series"));
+		hc_columns_row(table, (const char *const[]){hc_get_text(one, "name"), used, quota,
+							    age, priority, series});
 	}
+	putchar('\n');
+	return hc_columns_end(table, true, stdout);
 }
 
 static void hc_status_table(const char *mount, const json_t *root)
@@ -180,7 +187,8 @@ static void hc_status_table(const char *mount, const json_t *root)
 	hc_status_disk(json_object_get(root, "disk"));
 	printf("index    %llu pages in %s\n", (unsigned long long)hc_get(index, "pages"), bytes);
 	hc_status_counters(json_object_get(root, "counters"));
-	hc_status_spaces(json_object_get(root, "spaces"));
+	if (hc_status_spaces(json_object_get(root, "spaces")))
+		hc_tool_error("out of memory");
 }
 
 /* --- without a daemon --- */
@@ -190,12 +198,6 @@ static json_t *hc_pool_json(const struct hc_pool_found *pool)
 	return json_pack("{s:s, s:s, s:s, s:I, s:b}", "dir", pool->dir, "cachedir", pool->cachedir,
 			 "uuid", pool->uuid, "size_bytes", (json_int_t)pool->size_bytes, "live",
 			 (int)pool->live);
-}
-
-static void hc_json_print(const json_t *root)
-{
-	json_dumpf(root, stdout, JSON_INDENT(2));
-	putchar('\n');
 }
 
 static int hc_status_pools(bool as_json)

@@ -17,6 +17,15 @@ struct hc_tool {
 };
 
 /* Commands: argv[0] is the command's name. */
+int hc_tool_doctor(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_drain(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_ls(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_pin(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_prefetch(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_series(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_stat(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_top(const struct hc_tool *tool, int argc, char **argv);
+int hc_tool_unpin(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_evict(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_gc(const struct hc_tool *tool, int argc, char **argv);
 int hc_tool_log_level(const struct hc_tool *tool, int argc, char **argv);
@@ -34,6 +43,11 @@ int hc_tool_usage(const char *format, ...) HC_PRINTF(1, 2);
 int hc_tool_bad_option(int c, char *const *argv);
 /* Whether all that was printed has arrived; else the status with a message. */
 int hc_tool_flush(int status);
+
+/* "3m 20s" style, two units. */
+void hc_duration_format(uint64_t seconds, char text[32]);
+/* status.c: the status of a mount as JSON, heap; or an exit status with a message. */
+int hc_status_read(const char *mount, char **json_p) HC_MUST_CHECK;
 
 /* --- mount.c --- */
 #define HC_MOUNTS_MAX 64u
