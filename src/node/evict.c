@@ -9,7 +9,8 @@
 
 static bool hc_victim_free(const struct hc_entry *entry)
 {
-	return hc_entry_settled(entry) && !hc_entry_pinned(entry) && !(entry->flags & HC_ENTRY_DIRTY);
+	return hc_entry_settled(entry) && !hc_entry_pinned(entry) &&
+	       !(entry->flags & HC_ENTRY_DIRTY);
 }
 
 /* The entry of a popped record, its shard locked, if the record is true; pushes it again when it is
@@ -239,7 +240,8 @@ static uint64_t hc_evict_disk_entry(struct hc_node *node, struct hc_shard *shard
 	uint32_t series = entry->series; /* the entry may be freed below */
 
 	*aside_p = entry->disk == HC_ENTRY_NO_DISK;
-	if (*aside_p || !hc_entry_settled(entry) || hc_entry_pinned(entry) || entry->n_children_disk)
+	if (*aside_p || !hc_entry_settled(entry) || hc_entry_pinned(entry) ||
+	    entry->n_children_disk)
 		return 0;
 	if (entry->slot != HC_ENTRY_NO_SLOT) {
 		hc_entry_drop_disk(node, entry, false, after);
@@ -325,6 +327,25 @@ static void hc_evict_disk_bytes(struct hc_node *node, struct hc_lack *lack)
 	free(aside);
 }
 
+/* What would not fit if all pages went must not take them with it. */
+static bool hc_disk_could_take(struct hc_node *node, const struct hc_node_limits *limits,
+			       uint64_t more_bytes)
+{
+	if (!more_bytes)
+		return true;
+	if (hc_disk_excess(node, limits, more_bytes, 1000000) > atomic_load(&node->disk_bytes))
+		return false;
+	for (uint16_t disk = 0; disk < hc_node_n_disks(node) && disk < HC_DISKS_MAX; disk++) {
+		bool out;
+
+		if (hc_disk_lacks(node, limits, disk, more_bytes, true, &out) <=
+			    atomic_load(&node->disk_held_bytes[disk]) &&
+		    !out)
+			return true;
+	}
+	return false;
+}
+
 void hc_evict_disk(struct hc_node *node, uint64_t more_bytes)
 {
 	struct hc_node_limits limits;
@@ -333,6 +354,8 @@ void hc_evict_disk(struct hc_node *node, uint64_t more_bytes)
 	if (!node->store)
 		return;
 	hc_node_limits_get(node, &limits);
+	if (!hc_disk_could_take(node, &limits, more_bytes))
+		return;
 	lack.bytes = hc_disk_excess(node, &limits, more_bytes, limits.high_ppm);
 	if (lack.bytes)
 		lack.bytes = hc_disk_excess(node, &limits, more_bytes, limits.low_ppm);
