@@ -3,9 +3,13 @@
  * Marks: marks.c. */
 #include "fuse/bodies.h"
 
+#include <signal.h>
+
 #include "fuse/internal.h"
 #include "util/clock.h"
 #include "util/log.h"
+
+#define HC_ORPHAN_NS (5 * HC_NS_PER_S)
 
 uint64_t hc_bname_hash(uint32_t dir, const char *name)
 {
@@ -852,8 +856,16 @@ bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p, char 
 	return named;
 }
 
+/* Its process is gone, for a moment already: nobody is left to rename it. A shell whose commands
+ * make and move it one after the other has that moment. */
+static bool is_orphan(const struct hc_body *body, uint64_t age_ns)
+{
+	return body->state == HC_B_TEMPORARY && age_ns > HC_ORPHAN_NS && body->maker.tgid &&
+	       kill(body->maker.tgid, 0) && errno == ESRCH;
+}
+
 /* Locked. What has waited too long: a temporary nobody holds (one whose writer was killed: a
- * sixtieth of the time), or a body made for an OPEN that did not come. */
+ * sixtieth of the time; max_age_ns 0: an orphan), or a body made for an OPEN that did not come. */
 static bool is_overdue(const struct hc_body *body, uint64_t now_ns, uint64_t max_age_ns)
 {
 	uint64_t age_ns = now_ns > body->idle_ns ? now_ns - body->idle_ns : 0;
@@ -862,6 +874,8 @@ static bool is_overdue(const struct hc_body *body, uint64_t now_ns, uint64_t max
 		return false;
 	if (body->pending_tid || body->state == HC_B_PRIVATE)
 		return age_ns > HC_MARK_NS;
+	if (!max_age_ns)
+		return is_orphan(body, age_ns);
 	return body->state == HC_B_TEMPORARY &&
 	       age_ns > (body->killed ? max_age_ns / 60 : max_age_ns);
 }
@@ -877,10 +891,10 @@ static struct hc_body *overdue_locked(struct hc_bodies *bodies, uint64_t now_ns,
 	return NULL;
 }
 
-void hc_bodies_reap(struct hc_fs *fs, uint64_t max_age_ns)
+uint64_t hc_bodies_reap(struct hc_fs *fs, uint64_t max_age_ns)
 {
 	struct hc_bodies *bodies = &fs->bodies;
-	uint64_t now_ns = hc_clock_now_ns();
+	uint64_t now_ns = hc_clock_now_ns(), n_reaped = 0;
 
 	for (;;) {
 		struct hc_body *body;
@@ -896,7 +910,8 @@ void hc_bodies_reap(struct hc_fs *fs, uint64_t max_age_ns)
 		}
 		pthread_mutex_unlock(&bodies->lock);
 		if (!body)
-			return;
+			return n_reaped;
+		n_reaped += temporary;
 		if (temporary)
 			hc_fs_count(fs, temporaries_reaped);
 		if (end)

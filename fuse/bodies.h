@@ -192,8 +192,9 @@ bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p,
 int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
 		   const struct hc_opener *opener) HC_MUST_CHECK;
 
-/* Temporaries that nobody holds for max_age_ns, bodies whose OPEN never came. */
-void hc_bodies_reap(struct hc_fs *fs, uint64_t max_age_ns);
+/* Temporaries that nobody holds for max_age_ns (0: those whose process is gone, after some
+ * seconds), bodies whose OPEN never came. The number of temporaries. */
+uint64_t hc_bodies_reap(struct hc_fs *fs, uint64_t max_age_ns);
 /* At the end: publishes what is shown, drops the rest. */
 void hc_bodies_end(struct hc_fs *fs);
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "config.h"
+#include "fuse/bodies.h"
 #include "fuse/commands.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -143,11 +144,14 @@ static int hc_command_sync(struct hc_command_call *call)
 
 static int hc_command_gc(struct hc_command_call *call)
 {
-	uint64_t n_removed = 0, bytes = 0;
+	uint64_t n_removed = 0, bytes = 0, n_orphans = 0;
 	int rc = hc_call_no_words(call);
 
-	if (!rc)
+	if (!rc) {
+		n_orphans = hc_bodies_reap(call->control->fs, 0);
 		rc = hc_node_gc(call->control->node, &n_removed, &bytes);
+	}
+	n_removed += n_orphans;
 	if (!rc)
 		fprintf(call->answer, "removed %" PRIu64 "\nbytes %" PRIu64 "\n", n_removed, bytes);
 	return rc;
