@@ -8,11 +8,11 @@ aux=$top_srcdir/build-aux
 mkdir -p "$tmp/b/tests"
 cd "$tmp/b" || exit 99
 
-# tap NAME: standard input is the program.
+# tap NAME [EXTENSION]: standard input is the program.
 tap()
 {
 	cat >"$tmp/prog"
-	AM_TAP_AWK=awk sh "$aux/tap-driver.sh" --test-name "tests/$1" --log-file "tests/$1.log" \
+	AM_TAP_AWK=awk sh "$aux/tap-driver.sh" --test-name "tests/$1${2-}" --log-file "tests/$1.log" \
 		--trs-file "tests/$1.trs" --color-tests no --enable-hard-errors yes --expect-failure no \
 		-- sh "$top_srcdir/tests/tap-run" timeout -k 1 1 sh "$tmp/prog" >/dev/null 2>&1
 }
@@ -63,6 +63,13 @@ expect 1 "6 passed, 1 failed, 3 skipped"
 says "failed:  FAIL: tests/bad 1 - a"
 says "--- the end of tests/bad.log:"
 rm tests/bad.trs tests/bad.log
+
+# A script of cases: its results have no extension.
+printf 'echo 1..3\necho not ok 1 - point a\necho ok 2 - b\necho ok 3 "# SKIP c: none here"\n' | tap cases .tap
+expect 1 "6 passed, 1 failed, 4 skipped"
+says "failed:  FAIL: tests/cases 1 - point a"
+says "skipped: tests/cases c: none here"
+rm tests/cases.trs tests/cases.log
 
 # The plan not kept and the status: two results of the driver for each.
 printf 'echo 1..2\necho ok 1 - a\nkill -SEGV $$\n' | tap crash
