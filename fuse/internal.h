@@ -183,6 +183,7 @@ struct hc_handle {
 	struct hc_fnode *fnode; /* pinned */
 	struct hc_ref ref;      /* PAGE: held from open to release, but by FILE */
 	struct hc_way way;
+	_Atomic uint64_t touched_ns; /* PAGE: when its use was last noted */
 	struct hc_handle_attr attr;
 	struct hc_body *body;   /* BODY: reference and one open */
 	struct hc_openfile *of; /* FILE */

@@ -46,6 +46,9 @@ void hc_attr_file(struct hc_fs *fs, uint64_t ino, const struct hc_file_info *inf
 void hc_attr_page(struct hc_fs *fs, const struct hc_page_info *info, uint64_t atime_ns,
 		  struct stat *st)
 {
+	/* What the kernel forgot has the time of its stamp. */
+	if (!atime_ns)
+		atime_ns = hc_max_u64(info->used_ns, info->mtime_ns);
 	attr_begin(st, info->node_id, S_IFREG, &info->owner, info->size_bytes, info->mtime_ns,
 		   atime_ns);
 }
@@ -288,6 +291,19 @@ static int set_file(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	return what ? hc_file_set(fs->registry, &info, false, what) : 0;
 }
 
+/* Kept as long as the kernel knows the page. */
+static void set_atime(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr,
+		      int to_set)
+{
+	struct hc_fnode *fnode = hc_tree_get(fs->tree, view->ino);
+	bool given = to_set & FUSE_SET_ATTR_ATIME && !(to_set & FUSE_SET_ATTR_ATIME_NOW);
+
+	if (fnode && to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW))
+		hc_tree_opened(fs->tree, fnode,
+			       given ? time_of(&attr->st_atim) : hc_clock_wall_ns());
+	hc_tree_put(fs->tree, fnode);
+}
+
 /* A page is immutable: truncating it means opening it for writing, which gives a body of its own.
  * `touch` and utime(NULL) renew its place in the eviction order and nothing on disk; an explicit
  * time is kept. */
@@ -308,6 +324,7 @@ static int set_page(struct hc_fs *fs, const struct hc_fview *view, const struct 
 		hc_opener_of(fs, tid, &opener);
 		hc_node_touch(fs->node, view->entry, view->sequence, (uint32_t)opener.tgid,
 			      info.key.series);
+		set_atime(fs, view, attr, to_set);
 	}
 	what = what_of(attr, to_set & ~FUSE_SET_ATTR_MTIME_NOW, &info.owner, &info.mtime_ns);
 	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
@@ -330,6 +347,7 @@ static void set_source(struct hc_fs *fs, struct hc_body *body, const struct stat
 	pthread_rwlock_unlock(&body->rw);
 	if (!view.key.series || hc_node_stat(fs->node, &view.key, false, &info))
 		return;
+	view.ino = info.node_id;
 	view.entry = info.entry;
 	view.sequence = info.sequence;
 	if (set_page(fs, &view, attr, to_set, tid))

@@ -9,6 +9,8 @@
 #include "util/io.h"
 #include "util/sysinfo.h"
 
+#define HC_TOUCH_NS HC_NS_PER_S
+
 /* --- open --- */
 
 /* One OPEN. What the thread's mark says is read once, at its begin: a mark set while it is answered
@@ -146,6 +148,7 @@ static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 	if (way.path != HC_PATH_FILE)
 		handle->ref = ref;
 	handle->way = way;
+	atomic_store(&handle->touched_ns, hc_clock_now_ns());
 	hc_tree_opened(fs->tree, fnode, hc_clock_wall_ns());
 	*handle_p = handle;
 	return 0;
@@ -584,6 +587,18 @@ void hc_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
 
 /* --- read and write --- */
 
+/* A page that stays open and is read again is used again, once a second at most. */
+static void touch_page(struct hc_fs *fs, struct hc_handle *handle)
+{
+	uint64_t now_ns = hc_clock_now_ns(), last_ns = atomic_load(&handle->touched_ns);
+
+	if (!handle->ref.data || now_ns - last_ns < HC_TOUCH_NS ||
+	    !atomic_compare_exchange_strong(&handle->touched_ns, &last_ns, now_ns))
+		return;
+	hc_node_touch(fs->node, handle->ref.entry, handle->ref.sequence, 0, 0);
+	hc_tree_opened(fs->tree, handle->fnode, hc_clock_wall_ns());
+}
+
 static void read_page(fuse_req_t req, const struct hc_ref *ref, size_t n, uint64_t offset)
 {
 	if (!ref->data) {
@@ -661,6 +676,7 @@ void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct f
 	hc_fs_count(fs, reads);
 	hc_fs_add(fs, read_bytes, n);
 	if (handle->kind == HC_H_PAGE) {
+		touch_page(fs, handle);
 		read_page(req, &handle->ref, n, (uint64_t)offset);
 		return;
 	}

@@ -120,6 +120,9 @@ void hc_entry_info(struct hc_node *node, const struct hc_entry *entry, struct hc
 		.in_memory = entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING),
 		.on_disk = entry->disk != HC_ENTRY_NO_DISK,
 	};
+	/* What was only read ahead was not used. */
+	if (!(entry->flags & HC_ENTRY_AHEAD))
+		info_p->used_ns = hc_times_of(node, entry->stamp);
 	hc_owners_get(node->owners, entry->owner, &info_p->owner);
 }
 

@@ -457,6 +457,7 @@ static void hc_stamps_check(struct hc_node *node)
 			hc_order_rebase(order, by);
 	}
 	hc_walks_rebase(node->walks, by);
+	hc_times_rebase(node, by);
 }
 
 static void *hc_evict_main(void *arg)

@@ -124,6 +124,7 @@ struct hc_node {
 	struct hc_owners *owners;
 	struct hc_index *index;
 	struct hc_links *links;
+	struct hc_times *times;
 	struct hc_walks *walks;
 	struct hc_pool *pool;
 	struct hc_store *store; /* NULL: memory only or disk_off */
@@ -228,6 +229,16 @@ uint64_t hc_node_expire_before(struct hc_node *node, uint32_t series);
 uint64_t hc_node_pool_bytes(struct hc_node *node);
 uint64_t hc_node_segment_bytes(struct hc_node *node);
 uint8_t hc_node_space_priority(struct hc_node *node, uint32_t space);
+
+/* --- times.c --- */
+struct hc_times;
+int hc_times_create(struct hc_times **times_p);
+void hc_times_destroy(struct hc_times *times);
+/* A new stamp, whose time is remembered. */
+uint32_t hc_node_stamp(struct hc_node *node);
+/* Wall time when it was given, or a little before; 0: in an earlier run. No lock. */
+uint64_t hc_times_of(struct hc_node *node, uint32_t stamp);
+void hc_times_rebase(struct hc_node *node, uint32_t by);
 
 /* For walks: a new stamp of the node (arg). */
 uint32_t hc_stamp_call(void *arg);

@@ -83,6 +83,8 @@ static int hc_node_sync_objects(struct hc_node *node)
 	if (!rc)
 		rc = hc_links_create(&node->links);
 	if (!rc)
+		rc = hc_times_create(&node->times);
+	if (!rc)
 		rc = hc_walks_create(node->links, c->no_ahead ? 0 : c->ahead_bytes, &node->walks);
 	return rc;
 }
@@ -378,6 +380,7 @@ void hc_node_close(struct hc_node *node, uint64_t *n_lost_p)
 		hc_ignore(hc_pool_place_free(node->pool_dir));
 	hc_walks_destroy(node->walks);
 	hc_links_destroy(node->links);
+	hc_times_destroy(node->times);
 	hc_registry_close(node->registry);
 	hc_index_destroy(node->index);
 	hc_node_free_tables(node);

@@ -106,6 +106,7 @@ struct hc_page_info {
 	uint64_t size_bytes;
 	uint64_t checksum;
 	uint64_t mtime_ns;
+	uint64_t used_ns; /* wall clock, last use in this run, to a second or more; 0: none */
 	struct hc_owner owner;
 	uint32_t entry; /* with sequence: what a front end remembers of a body */
 	uint32_t dir;

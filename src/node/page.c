@@ -13,7 +13,7 @@ size_t hc_node_exists_prefix(struct hc_node *node, const uint32_t *series, size_
 	for (size_t i = 0; i < n_series; i++)
 		expire_before_ns[i] = hc_node_expire_before(node, series[i]);
 	hits = hc_index_exists_prefix(node->index, series, expire_before_ns, n_series, hashes, n,
-				      touch ? hc_index_stamp(node->index) : 0);
+				      touch ? hc_node_stamp(node) : 0);
 	hc_count_series(node, series[0], lookups, n);
 	hc_count_series(node, series[0], lookup_hits, hits);
 	return hits;
@@ -237,7 +237,7 @@ void hc_node_touch(struct hc_node *node, uint32_t number, uint64_t sequence, uin
 	if (opener)
 		hc_walk_entry(node, &who, entry, false, &step);
 	else
-		entry->stamp = hc_index_stamp(node->index);
+		entry->stamp = hc_node_stamp(node);
 	hc_shard_unlock(shard);
 }
 
@@ -262,7 +262,7 @@ uint32_t hc_stamp_call(void *arg)
 {
 	struct hc_node *node = arg;
 
-	return hc_index_stamp(node->index);
+	return hc_node_stamp(node);
 }
 
 int hc_node_dir_pages(struct hc_node *node, uint32_t dir, struct hc_dir_item **items_p, size_t *n_p)

@@ -177,7 +177,7 @@ int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
 	else if (entry->slot != HC_ENTRY_NO_SLOT || entry->disk == HC_ENTRY_NO_DISK)
 		rc = -EAGAIN;
 	if (!rc) {
-		hc_acquire_hold(node, how, entry, how->opener ? 0 : hc_index_stamp(node->index),
+		hc_acquire_hold(node, how, entry, how->opener ? 0 : hc_node_stamp(node),
 				true, &ref, &step);
 		hc_entry_store_page(entry, &object);
 		disk = entry->disk;

@@ -206,7 +206,7 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 			      struct hc_walk_step *step_p)
 {
 	uint64_t expire_before_ns = hc_node_expire_before(node, how->series);
-	uint32_t stamp = how->opener ? 0 : hc_index_stamp(node->index);
+	uint32_t stamp = how->opener ? 0 : hc_node_stamp(node);
 	size_t i, n_disk = 0;
 
 	for (i = 0; i < n; i++) {
@@ -366,7 +366,7 @@ void hc_node_prefetch(struct hc_node *node, const struct hc_key *keys, size_t n,
 		      uint64_t deadline_ns, struct hc_prefetch_result *result_p)
 {
 	struct hc_prefetch_result result = {0};
-	uint32_t stamp = hc_index_stamp(node->index);
+	uint32_t stamp = hc_node_stamp(node);
 
 	for (size_t first = 0; first < n; first += HC_PREFETCH_BATCH) {
 		size_t n_keys = hc_min_u64(n - first, HC_PREFETCH_BATCH), n_refs = 0;

@@ -368,7 +368,7 @@ static void hc_publish_place(struct hc_node *node, const struct hc_publish *item
 void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_publish *items,
 		     size_t n, int *results)
 {
-	uint32_t stamp = hc_index_stamp(node->index);
+	uint32_t stamp = hc_node_stamp(node);
 	struct hc_link link = {.number = HC_ENTRY_NONE}, last = link;
 
 	for (size_t i = 0; i < n; i++) {
@@ -537,7 +537,7 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 	int rc;
 
 	hc_assert(item->summed && item->size_bytes);
-	hc_publish_place(node, item, hc_index_stamp(node->index), &place);
+	hc_publish_place(node, item, hc_node_stamp(node), &place);
 	pthread_rwlock_rdlock(&node->adopt_lock);
 	rc = hc_publish_adopted(node, disk, staging, item, &place, &number, &sequence);
 	pthread_rwlock_unlock(&node->adopt_lock);
