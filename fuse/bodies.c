@@ -51,6 +51,7 @@ void hc_body_put(struct hc_body *body)
 		hc_node_release(body->fs->node, &body->page, 1);
 	if (body->fd >= 0)
 		close(body->fd);
+	hc_attrset_fini(&body->attrs);
 	pthread_rwlock_destroy(&body->rw);
 	free(body);
 }

@@ -83,6 +83,7 @@ struct hc_body {
 	uint64_t source_bytes;    /* size of what it begins with, before OPEN held it */
 	struct hc_key source_key; /* series 0: none */
 	struct hc_owner owner;
+	struct hc_attrset attrs; /* until it is DONE: then they are the page's or file's */
 	uint64_t mtime_ns;
 	uint32_t space;
 };

@@ -404,7 +404,7 @@ static int hc_series_pattern(struct hc_registry *registry, uint32_t space, const
 		rc = hc_series_get(registry, (uint32_t)id, info);
 	if (!rc && info->space != space)
 		rc = -ENOENT;
-	if (rc && strlen(text) < sizeof(info->pattern) && strchr(text, '*')) {
+	if (rc && strlen(text) < sizeof(info->pattern) && strchr(text, '{')) {
 		snprintf(info->pattern, sizeof(info->pattern), "%s", text);
 		rc = 0;
 	}

@@ -89,20 +89,16 @@ void hc_fs_unmount(struct hc_fs *fs);
 void hc_fs_destroy(struct hc_fs *fs);
 
 /* Counters only rise; `name value` lines of MOUNT/.hicache/stats after the node's. */
-#define HC_FS_COUNTERS(X)                                                                 \
-	X(opens)                                                                          \
-	X(open_misses)                                                                    \
-	X(creates)                                                                        \
-	X(reads)                                                                          \
-	X(read_bytes)                                                                     \
-	X(writes)                                                                         \
-	X(write_bytes)                                                                    \
-	X(renames) X(unlinks) X(published_release) X(published_rename) X(publish_failed)  \
-		X(unsealed) X(killed_writers) X(second_writers) X(second_writers_busy)    \
-			X(stale_opens) X(detached_opens) X(stale_nodes) X(parked)         \
-				X(parked_timeouts) X(temporaries_reaped) X(scratch_files) \
-					X(passthrough_opens) X(daemon_opens) X(notified)  \
-						X(notify_dropped) X(epochs)
+/* clang-format off */
+#define HC_FS_COUNTERS(X) \
+	X(opens) X(open_misses) X(creates) X(reads) X(read_bytes) X(writes) \
+	X(write_bytes) X(renames) X(unlinks) X(published_release) X(published_rename) \
+	X(publish_failed) X(unsealed) X(killed_writers) X(second_writers) \
+	X(second_writers_busy) X(stale_opens) X(detached_opens) X(stale_nodes) \
+	X(parked) X(parked_timeouts) X(temporaries_reaped) X(scratch_files) X(passthrough_opens) \
+	X(daemon_opens) X(notified) X(notify_dropped) X(epochs) X(lookups) X(getxattrs) X(listxattrs) \
+	X(setxattrs)
+/* clang-format on */
 
 struct hc_fs_stats {
 #define HC_FS_COUNTER_FIELD(name) uint64_t name;

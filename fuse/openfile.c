@@ -250,6 +250,9 @@ static int become_body_locked(struct hc_fs *fs, struct hc_openfile *of,
 	if (err)
 		return err;
 	err = hc_body_copy_file(of->body, of->fd);
+	if (!err)
+		err = hc_attrs_get(hc_registry_attrs(fs->registry), HC_ATTRS_FILE, of->file,
+				   &of->body->attrs);
 	if (named && !err && hc_file_remove(fs->registry, info->dir, info->name, &removed) == 0)
 		hc_file_forget(fs->registry, removed);
 	if (err)

@@ -163,6 +163,32 @@ static int copy_there(struct hc_fs *fs, const struct hc_there *there, struct hc_
 	return err;
 }
 
+/* As in a file that is written anew: its attributes stay. Without memory they do not. */
+static void copy_attrs(struct hc_fs *fs, const struct hc_there *there, struct hc_body *body)
+{
+	struct hc_attrs *attrs = hc_registry_attrs(fs->registry);
+	struct hc_attrset set = {0};
+
+	if (there->kind == HC_F_PAGE) {
+		hc_ignore(hc_attrs_get(attrs, HC_ATTRS_PAGE, there->page.sequence, &set));
+	} else if (there->kind == HC_F_FILE) {
+		hc_ignore(hc_attrs_get(attrs, HC_ATTRS_FILE, there->file.id, &set));
+	} else if (there->kind == HC_F_BODY) {
+		pthread_rwlock_rdlock(&there->body->rw);
+		hc_ignore(hc_attrset_copy(there->body->attrs.bytes, there->body->attrs.n_bytes,
+					  &set));
+		pthread_rwlock_unlock(&there->body->rw);
+	}
+	if (!set.n_bytes)
+		return;
+	pthread_rwlock_wrlock(&body->rw);
+	if (body->attrs.n_bytes)
+		hc_attrset_fini(&set);
+	else
+		body->attrs = set;
+	pthread_rwlock_unlock(&body->rw);
+}
+
 int hc_there_own(struct hc_fs *fs, const struct hc_there *there, uint32_t dir, const char *name,
 		 const struct hc_opener *opener, const struct hc_owner *owner, bool trunc,
 		 bool pending, struct hc_body **body_p)
@@ -191,6 +217,8 @@ int hc_there_own(struct hc_fs *fs, const struct hc_there *there, uint32_t dir, c
 		}
 	}
 	err = hc_body_create(fs, &make, body_p);
+	if (!err)
+		copy_attrs(fs, there, *body_p);
 	if (!err && !trunc) {
 		err = copy_there(fs, there, *body_p);
 		if (err) {
@@ -314,6 +342,7 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	enum hc_mark_kind mark;
 	struct hc_there there;
 
+	hc_fs_count(fs, lookups);
 	if (hc_is_virtual_name(parent, name) ||
 	    (parent >= HC_INO_VIRTUAL && parent < HC_INO_FILES)) {
 		lookup_virtual(fs, req, parent, name);

@@ -282,7 +282,52 @@ void hc_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const ch
 	fuse_reply_err(req, EPERM);
 }
 
+/* Regular files alone: tar(1) makes them so before it sets attributes and writes. An empty file
+ * under a page's name is one until somebody writes it. */
+static int make_file(struct hc_fs *fs, fuse_req_t req, uint32_t dir, const char *name, mode_t mode)
+{
+	struct fuse_entry_param entry;
+	struct hc_fnode *fnode;
+	struct hc_owner owner;
+	struct hc_there there;
+	uint64_t replaced = 0;
+	int err;
+
+	if (!S_ISREG(mode))
+		return -EPERM;
+	err = hc_there_look(fs, dir, name, hc_req_tid(req), &there);
+	if (err)
+		return err;
+	if (there.kind != HC_F_NONE || there.busy)
+		err = -EEXIST;
+	if (!err) {
+		hc_owner_new(fs, req, dir, mode, false, &owner);
+		err = hc_file_make(fs->registry, dir, name, &owner, &there.file, &replaced);
+	}
+	if (!err) {
+		there.kind = HC_F_FILE;
+		if (replaced)
+			hc_file_forget(fs->registry, replaced);
+		err = hc_there_entry(fs, &there, &entry, &fnode);
+	}
+	hc_there_end(&there);
+	if (err)
+		return err;
+	if (fuse_reply_entry(req, &entry))
+		hc_tree_forget(fs->tree, entry.ino, 1);
+	hc_tree_put(fs->tree, fnode);
+	return 0;
+}
+
 void hc_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	fuse_reply_err(req, EPERM);
+	struct hc_fs *fs = hc_req_fs(req);
+	struct hc_dir_info info;
+	int err;
+
+	err = hc_is_virtual_name(parent, name) ? -EEXIST : hc_dir_of_ino(fs, parent, &info);
+	if (!err)
+		err = make_file(fs, req, info.id, name, mode);
+	if (err)
+		hc_reply_err(req, err);
 }

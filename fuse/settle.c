@@ -97,6 +97,9 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		info.mtime_ns = body->mtime_ns;
 		err = hc_file_set(fs->registry, &info, true, HC_DIR_SET_MTIME);
 	}
+	if (!err && body->attrs.n_bytes)
+		err = hc_attrs_put(hc_registry_attrs(fs->registry), HC_ATTRS_FILE, info.id,
+				   &body->attrs, true);
 	if (!err && atomic_load(&body->synced))
 		err = fdatasync(fd) ? -errno : 0;
 	if (replaced)
@@ -110,6 +113,7 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	remove_page(fs, dir, name, 0);
 	hc_fill_discard(body->fill);
 	body->fill = NULL;
+	hc_attrset_fini(&body->attrs);
 	body->fd = hc_steal_fd(&fd);
 	hc_tree_become_file(fs->tree, body->fnode, info.id);
 	return 0;
@@ -182,10 +186,12 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		return err;
 	item.tree = item.key.series;
 	item.opaque_path = opaque ? path : NULL;
+	item.attrs = &body->attrs;
 	err = hc_fill_publish(body->fill, &item);
 	if (err)
 		return err;
 	body->fill = NULL;
+	hc_attrset_fini(&body->attrs);
 	adopt_page(fs, body, &item.key, size);
 	hc_size_learn(fs, item.key.series, body->maker.tgid, dir, size);
 	atomic_fetch_add(&fs->bodies.n_moves, 1);

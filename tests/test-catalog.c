@@ -379,6 +379,42 @@ static void test_newer(void **state)
 	hc_log_set_sink(NULL, NULL);
 }
 
+/* A catalog from before there was the table of attributes: it gets one, and keeps all else. */
+static void test_older(void **state)
+{
+	struct fixture *f = *state;
+	struct hc_catalog *c = create(f);
+	struct rows *found = hc_zalloc(sizeof(*found));
+	char path[PATH_MAX];
+	MDB_env *env;
+	MDB_txn *txn;
+	MDB_dbi dbi;
+
+	put(c, 1, 42, 8, false);
+	hc_catalog_close(c);
+	path_of(f, "catalog.mdb", path);
+	assert_int_equal(mdb_env_create(&env), 0);
+	assert_int_equal(mdb_env_set_maxdbs(env, 8), 0);
+	assert_int_equal(mdb_env_open(env, path, MDB_NOSUBDIR | MDB_NOLOCK, 0600), 0);
+	assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+	assert_int_equal(mdb_dbi_open(txn, "attrs", 0, &dbi), 0);
+	assert_int_equal(mdb_drop(txn, dbi, 1), 0);
+	assert_int_equal(mdb_txn_commit(txn), 0);
+	mdb_env_close(env);
+	for (int i = 0; i < 2; i++) {
+		c = reopen(f);
+		load(c, HC_TABLE_PAGES, found);
+		assert_int_equal(found->n, 1);
+		assert_int_equal(found->value[1], 42);
+		load(c, HC_TABLE_ATTRS, found);
+		assert_int_equal(found->n, i);
+		assert_int_equal(hc_catalog_put(c, HC_TABLE_ATTRS, 2, "12345678", 8, true, NULL),
+				 0);
+		hc_catalog_close(c);
+	}
+	free(found);
+}
+
 /* A child works until it is killed at a crash point. It tells on a pipe what it was promised: 'S' +
  * key: synced, 'J' + key: journaled, 'D' + key: deleted, journaled. After the next open each
  * promise holds. */
@@ -929,6 +965,7 @@ static const struct CMUnitTest tests[] = {
 	WITH_DIR(test_commit_times),
 	WITH_DIR(test_refusals),
 	WITH_DIR(test_newer),
+	WITH_DIR(test_older),
 	WITH_DIR(test_kill),
 	WITH_DIR(test_journal_damage),
 	WITH_DIR(test_truncated),

@@ -7,7 +7,7 @@ requires_fuse
 
 mnt=$tmp/mnt
 chmod 755 "$tmp"
-start_daemon "$tmp/cache" "$mnt" -o pool_size=64M -o max_page_bytes=4M || fail "the daemon did not start"
+start_daemon "$tmp/cache" "$mnt" -o pool_size=64M -o max_page_bytes=4M -o passthrough=off || fail "the daemon did not start"
 
 # command LINE: its answer.
 command_of()

@@ -249,10 +249,34 @@ static void test_rebase_merges(void **state)
 	for (uint32_t i = 0; i < 3000; i++) {
 		assert_true(hc_order_pop(order, &record));
 		assert_true(record.key >= last);
-		assert_true((record.key >> 23 & UINT32_MAX) < 500);
+		assert_true((record.key >> 21 & UINT32_MAX) < 500);
 		last = record.key;
 	}
 	hc_order_destroy(order);
+}
+
+/* Orphans, then ended sessions whatever their priority; a living session stays within its priority
+ * alone. Younger ones everywhere before older ones of a group, so that age does not explain it. */
+static void test_hints(void **state)
+{
+	static const struct hc_entry groups[] = {
+		{.flags = HC_ENTRY_ORPHAN, .priority = 9, .session = HC_SESSION_ALIVE},
+		{.session = HC_SESSION_ENDED},
+		{.session = HC_SESSION_ENDED, .priority = 255},
+		{.session = HC_SESSION_NONE},
+		{.session = HC_SESSION_ALIVE},
+		{.session = HC_SESSION_NONE, .priority = 1},
+		{.session = HC_SESSION_ALIVE, .priority = 255},
+	};
+
+	for (size_t i = 0; i + 1 < HC_ARRAY_SIZE(groups); i++) {
+		struct hc_entry first = groups[i], then = groups[i + 1];
+
+		first.stamp = UINT32_MAX;
+		then.stamp = 0;
+		then.depth = (1u << 24) - 1;
+		assert_true(hc_order_key(&first) < hc_order_key(&then));
+	}
 }
 
 /* Threads push and pop; nothing is lost or doubled. */
@@ -341,6 +365,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_key),           cmocka_unit_test(test_heap),
 	cmocka_unit_test(test_lru_leaf),      cmocka_unit_test(test_rebase_merges),
 	cmocka_unit_test(test_order_threads), cmocka_unit_test(test_owners),
+	cmocka_unit_test(test_hints),
 };
 
 HC_TEST_MAIN(tests)

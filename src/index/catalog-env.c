@@ -32,7 +32,8 @@
 #define HC_ENV_FULL_BYTES (256 * HC_KIB)
 #define HC_MAPS_BYTES_MAX (64 * HC_MIB)
 
-static const char *const hc_table_names[HC_TABLE_N] = {"pages", "dirs", "files", "spaces", "meta"};
+static const char *const hc_table_names[HC_TABLE_N] = {"pages",  "dirs", "files",
+						       "spaces", "meta", "attrs"};
 
 struct hc_env {
 	MDB_env *mdb;
@@ -49,6 +50,7 @@ struct hc_env {
 	MDB_txn *read_txn;
 	MDB_cursor *read_cursor;
 	bool abandoned;
+	bool lacks_attrs; /* a catalog from before there was that table */
 	char path[PATH_MAX];
 	struct hc_env *next;
 };
@@ -270,6 +272,11 @@ static int hc_env_read_meta(struct hc_env *env, MDB_txn *txn)
 		rc = hc_env_check_root(env, txn);
 	for (int t = 0; !rc && t < HC_TABLE_N; t++) {
 		rc = mdb_dbi_open(txn, hc_table_names[t], 0, &env->dbis[t]);
+		if (rc == MDB_NOTFOUND && t == HC_TABLE_ATTRS) {
+			env->lacks_attrs = true;
+			rc = 0;
+			continue;
+		}
 		if (rc == MDB_NOTFOUND)
 			rc = MDB_CORRUPTED;
 		if (!rc)
@@ -330,6 +337,23 @@ static int hc_env_write_meta_call(void *arg)
 	if (rc)
 		return hc_env_errno(rc);
 	rc = hc_env_write_meta(env, txn);
+	if (rc)
+		mdb_txn_abort(txn);
+	else
+		rc = mdb_txn_commit(txn);
+	return hc_env_errno(rc);
+}
+
+static int hc_env_add_attrs_call(void *arg)
+{
+	struct hc_env *env = arg;
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(env->mdb, NULL, 0, &txn);
+
+	if (rc)
+		return hc_env_errno(rc);
+	rc = mdb_dbi_open(txn, hc_table_names[HC_TABLE_ATTRS], MDB_CREATE,
+			  &env->dbis[HC_TABLE_ATTRS]);
 	if (rc)
 		mdb_txn_abort(txn);
 	else
@@ -400,6 +424,8 @@ static int hc_env_open_as(const char *dir, const uint8_t uuid[16], uint64_t map_
 	if (rc)
 		return rc;
 	rc = hc_env_guarded(env, hc_env_read_meta_call, env);
+	if (!rc && env->lacks_attrs && !(mdb_flags & MDB_RDONLY))
+		rc = hc_env_guarded(env, hc_env_add_attrs_call, env);
 	if (rc == -EFAULT)
 		rc = -EBADMSG;
 	if (!rc)

@@ -2,8 +2,8 @@
 /* The catalog: LMDB tables of everything that must be known after a restart, plus a journal that
  * makes small changes survive kill -9 before their commit.
  *
- *   CATALOGDIR/catalog.mdb     tables: pages (key: sequence), dirs, files, spaces, meta; keys 8
- * bytes big-endian CATALOGDIR/journal.0, .1   records of changes with `now`, replayed at open up to
+ *   CATALOGDIR/catalog.mdb     tables: pages (key: sequence), dirs, files, spaces, meta, attrs; keys
+ * 8 bytes big-endian CATALOGDIR/journal.0, .1   records of changes with `now`, replayed at open up to
  * the last committed ticket CATALOGDIR/recency         flat array (sequence, stamp, hits), replaced
  * every few minutes and at close
  *
@@ -29,6 +29,7 @@ enum hc_table {
 	HC_TABLE_FILES,
 	HC_TABLE_SPACES,
 	HC_TABLE_META,
+	HC_TABLE_ATTRS,
 	HC_TABLE_N
 };
 

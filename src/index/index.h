@@ -59,10 +59,11 @@ struct hc_entry {
 	uint16_t flags;
 	uint64_t mtime_ns;
 	uint32_t slot;         /* HC_ENTRY_NO_SLOT: not in memory */
-	uint32_t refs : 21;    /* leases and opens, at most HC_ENTRY_REFS_MAX */
+	uint32_t refs : 20;    /* leases and opens, at most HC_ENTRY_REFS_MAX */
 	uint32_t pins : 8;     /* of callers, at most HC_ENTRY_PINS_MAX */
 	uint32_t pinned : 1;   /* by a hint: an operator's wish */
 	uint32_t session : 2;  /* HC_SESSION_*, by a hint */
+	uint32_t attrs : 1;    /* has extended attributes, kept by its sequence */
 	struct hc_hash parent; /* all zero: root, or unknown */
 	uint64_t sequence;     /* of the publish; unique per body; set before hc_index_dir_add */
 	uint64_t node_id;      /* FUSE node id, 0: none given yet */
@@ -81,7 +82,7 @@ struct hc_entry {
 _Static_assert(sizeof(struct hc_entry) == 152,
 	       "one entry per page: its size is most of index_memory");
 
-#define HC_ENTRY_REFS_MAX ((1u << 21) - 1)
+#define HC_ENTRY_REFS_MAX ((1u << 20) - 1)
 #define HC_ENTRY_PINS_MAX ((1u << 8) - 1)
 
 /* What is known of the conversation that a page belongs to. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A heap with four children a node: a quarter of the levels' cache misses of two. See order.h.
  *
- *   key, 64 bits:   | not an orphan, 1 | priority, 8 | stamp, 32 | depth counted down, 23 |
- * smallest goes first */
+ *   key, 64 bits:   | not an orphan, 1 | session not ended, 1 | priority, 8 | session alive, 1 |
+ *                   | stamp, 32 | depth counted down, 21 |   smallest goes first */
 #include "index/order.h"
 
 #define HC_ORDER_CHILDREN   4
 #define HC_ORDER_ROOM_MIN   64
-#define HC_ORDER_DEPTH_BITS 23
+#define HC_ORDER_DEPTH_BITS 21
 #define HC_ORDER_DEPTH_MAX  ((1u << HC_ORDER_DEPTH_BITS) - 1)
 #define HC_ORDER_STAMP_MASK ((uint64_t)UINT32_MAX << HC_ORDER_DEPTH_BITS)
 
@@ -42,12 +42,14 @@ void hc_order_destroy(struct hc_order *order)
 
 uint64_t hc_order_key(const struct hc_entry *entry)
 {
-	/* Deeper than 8 Mi pages is all one. */
+	/* Deeper than 2 Mi pages is all one. */
 	uint64_t depth = hc_min_u64(entry->depth, HC_ORDER_DEPTH_MAX);
 
 	return (uint64_t) !(entry->flags & HC_ENTRY_ORPHAN) << 63 |
-	       (uint64_t)entry->priority << 55 | (uint64_t)entry->stamp << HC_ORDER_DEPTH_BITS |
-	       (HC_ORDER_DEPTH_MAX - depth);
+	       (uint64_t)(entry->session != HC_SESSION_ENDED) << 62 |
+	       (uint64_t)entry->priority << 54 |
+	       (uint64_t)(entry->session == HC_SESSION_ALIVE) << 53 |
+	       (uint64_t)entry->stamp << HC_ORDER_DEPTH_BITS | (HC_ORDER_DEPTH_MAX - depth);
 }
 
 static void hc_heap_up(struct hc_order_record *heap, size_t i, struct hc_order_record record)

@@ -19,7 +19,8 @@ struct hc_order_record {
 
 int hc_order_create(struct hc_order **order_p) HC_MUST_CHECK;
 void hc_order_destroy(struct hc_order *order);
-/* Oldest first; in one stamp the deepest first; orphans before all; lower priority first. */
+/* Oldest first; in one stamp the deepest first; orphans before all, then those of ended sessions;
+ * lower priority first, and in one priority those of no living session. */
 uint64_t hc_order_key(const struct hc_entry *entry);
 /* -ENOMEM: the page just is no victim until it is pushed again. */
 int hc_order_push(struct hc_order *order, const struct hc_order_record *record);

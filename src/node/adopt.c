@@ -136,8 +136,9 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	uint32_t space = hc_series_space(node->registry, row->series);
 	struct hc_shard *shard = hc_node_shard(node, &row->hash);
 	struct hc_owner owner = {row->uid, row->gid, row->mode};
-	uint8_t priority = hc_adopt_priority(adopt, space);
+	struct hc_hints hints;
 	struct hc_entry *entry;
+	bool attrs;
 	int rc;
 
 	if (!space || row->disk >= hc_node_n_disks(node) || !row->size_bytes ||
@@ -147,6 +148,7 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	rc = hc_family_add(node, row->series, &row->parent, 0, 1);
 	if (rc)
 		return rc;
+	attrs = hc_hints_claim(node, sequence, row->dir, hc_adopt_priority(adopt, space), &hints);
 	/* Paid before somebody can remove it (a rebuild runs beside everything else). */
 	hc_ignore(hc_space_use(node->registry, space, (int64_t)row->size_bytes, true));
 	hc_shard_lock(shard);
@@ -166,7 +168,8 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 		entry->mtime_ns = row->mtime_ns;
 		entry->size_bytes = (uint32_t)row->size_bytes;
 		entry->depth = row->depth & 0xffffff;
-		entry->priority = priority;
+		hc_hints_give(entry, &hints);
+		entry->attrs = attrs;
 		entry->disk = row->disk;
 		entry->flags |= HC_ENTRY_SUMMED | (catalogued ? HC_ENTRY_CATALOGUED : 0);
 		if (hc_owners_intern(node->owners, &owner, &entry->owner))
@@ -239,11 +242,12 @@ static int hc_adopt_new(struct hc_adopt *adopt, hc_slot_id slot, const struct hc
 	struct hc_shard *shard = hc_node_shard(node, &page->hash);
 	struct hc_owner owner = {page->uid, page->gid, page->mode};
 	uint8_t priority = hc_adopt_priority(adopt, hc_series_space(node->registry, page->series));
+	struct hc_hints hints;
 	struct hc_publish item = {
 		.key = key, .parent = page->parent, .size_bytes = page->size_bytes};
 	struct hc_entry *entry;
 	uint32_t dir = 0;
-	bool skip;
+	bool skip, attrs;
 	int rc;
 
 	/* The name of an opaque page is not in its row. */
@@ -255,6 +259,7 @@ static int hc_adopt_new(struct hc_adopt *adopt, hc_slot_id slot, const struct hc
 	rc = hc_family_add(node, page->series, &page->parent, 1, 0);
 	if (rc)
 		return rc;
+	attrs = hc_hints_claim(node, page->sequence, dir, priority, &hints);
 	hc_shard_lock(shard);
 	rc = hc_shard_insert(shard, &key, &entry);
 	if (!rc) {
@@ -264,7 +269,8 @@ static int hc_adopt_new(struct hc_adopt *adopt, hc_slot_id slot, const struct hc
 		entry->mtime_ns = page->mtime_ns;
 		entry->size_bytes = (uint32_t)page->size_bytes;
 		entry->depth = page->depth & 0xffffff;
-		entry->priority = priority;
+		hc_hints_give(entry, &hints);
+		entry->attrs = attrs;
 		entry->stamp = adopt->stamp_last + 1;
 		entry->slot = slot;
 		entry->flags |= HC_ENTRY_SUMMED | HC_ENTRY_UNVERIFIED;
@@ -364,6 +370,9 @@ int hc_adopt_all(struct hc_node *node, bool rebuild)
 				(unsigned long long)atomic_load(&node->count.adopted),
 				(unsigned long long)atomic_load(&node->count.adopt_dropped));
 	}
+	/* What is told about pages that came back neither here nor on a disk that is missing. */
+	if (!rc && !rebuild && !adopt.n_bad)
+		hc_attrs_sweep(hc_registry_attrs(node->registry), HC_ATTRS_PAGE, NULL, NULL);
 	free(adopt.recency);
 	atomic_store(&node->rebuilding, !rc && rebuild && node->store);
 	return rc;

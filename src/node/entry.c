@@ -114,7 +114,10 @@ void hc_entry_info(struct hc_node *node, const struct hc_entry *entry, struct hc
 		.stamp = entry->stamp,
 		.hits = entry->hits,
 		.refs = entry->refs,
-		.pins = entry->pins,
+		.pins = (uint16_t)(entry->pins + entry->pinned),
+		.pinned = entry->pinned,
+		.priority = entry->priority,
+		.session = entry->session,
 		.flags = entry->flags,
 		.entry = entry->number,
 		.in_memory = entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING),
@@ -198,6 +201,7 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 	after->page.series = entry->series;
 	after->page.hash = entry->hash;
 	after->page.sequence = entry->sequence;
+	after->attrs = entry->attrs;
 	after->node_id = entry->node_id;
 	after->dir = entry->dir;
 	if (entry->flags & HC_ENTRY_OPAQUE) {
@@ -233,6 +237,7 @@ void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry
 	hc_entry_remove(node, shard, entry, false, after);
 	after->remove_file = false;
 	after->remove_row = false;
+	after->attrs = false;
 }
 
 void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
@@ -334,6 +339,9 @@ void hc_after_run(struct hc_node *node, struct hc_after *after)
 	    hc_catalog_del(node->catalog, HC_TABLE_PAGES, after->page.sequence, true, &ticket))
 		hc_debug(HC_NODE, "a catalog row outlives its page until the next start");
 	hc_crash_point("remove-row");
+	if (after->attrs)
+		hc_attrs_drop(hc_registry_attrs(node->registry), HC_ATTRS_PAGE,
+			      after->page.sequence);
 	if (after->remove_file)
 		hc_after_file(node, after);
 	if (after->mem || after->disk)

@@ -275,6 +275,7 @@ struct hc_after {
 	struct hc_store_page page; /* of the file */
 	char name[HC_NAME_BYTES];
 	bool quiet;
+	bool attrs; /* the page had some */
 };
 /* Takes the name; frees what nobody holds. The file goes (or is quarantined). */
 void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
@@ -442,12 +443,33 @@ static inline bool hc_slot_noted_entry(struct hc_node *node, hc_slot_id slot, ui
 	return noted;
 }
 
+/* --- hints.c --- */
+struct hc_hints {
+	uint8_t priority;
+	uint8_t session; /* enum hc_session */
+	bool pinned;
+};
+/* What holds for a page: its own hints, else those of the nearest directory above that has them,
+ * else the space's priority. Takes the registry's locks: no shard may be locked. */
+void hc_hints_find(struct hc_node *node, const struct hc_attrset *own, uint32_t dir,
+		   uint8_t space_priority, struct hc_hints *hints_p);
+/* At adoption: true when the page has attributes. */
+bool hc_hints_claim(struct hc_node *node, uint64_t sequence, uint32_t dir, uint8_t space_priority,
+		    struct hc_hints *hints_p);
+/* _locked. */
+static inline void hc_hints_give(struct hc_entry *entry, const struct hc_hints *hints)
+{
+	entry->priority = hints->priority;
+	entry->session = hints->session & 3u;
+	entry->pinned = hints->pinned;
+}
+
 /* --- publish.c --- */
 struct hc_publish_place {
 	uint32_t stamp;
 	uint32_t depth;
 	uint32_t dir;
-	uint8_t priority;
+	struct hc_hints hints;
 	bool skip;                /* no backup */
 	struct hc_walk_step step; /* with an opener */
 };

@@ -536,7 +536,10 @@ void hc_node_limits_set(struct hc_node *node, const struct hc_node_limits *limit
 
 void hc_node_space_changed(struct hc_node *node, uint32_t space)
 {
-	(void)space;
+	struct hc_space_info info;
+
+	if (!hc_space_get(node->registry, space, &info) && hc_node_hints_below(node, info.dir))
+		hc_warn(HC_NODE, "space %s: its priority holds for new pages only", info.name);
 	hc_wait_wake(&node->evict_bell);
 	hc_wait_wake(&node->keeper_bell);
 }

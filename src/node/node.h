@@ -116,6 +116,9 @@ struct hc_page_info {
 	uint32_t refs;
 	uint16_t pins;
 	uint16_t flags; /* HC_ENTRY_* */
+	uint8_t priority;
+	uint8_t session; /* enum hc_session */
+	bool pinned;     /* by a hint; counted in pins, too */
 	bool in_memory;
 	bool on_disk;
 };
@@ -185,7 +188,20 @@ enum hc_hint {
 			    first */
 	HC_HINT_N
 };
-#define HC_HINT_NONE (-1)
+#define HC_HINT_NONE      (-1)
+#define HC_PRIORITY_SPACE 256 /* "normal": the space's, whatever directories say */
+/* The attribute that keeps it, without "user.". */
+const char *hc_hint_name(enum hc_hint hint);
+/* HC_HINT_N: no hint of that name. */
+enum hc_hint hc_hint_of(const char *name);
+/* 0, 1; 0 to 255, low, normal, high; alive, ended, none. -EINVAL. */
+int hc_hint_parse(enum hc_hint hint, const char *text, size_t n, int *value_p) HC_MUST_CHECK;
+/* Reads, changes and keeps the attributes of a page as one (hc_attrs_change), and does what its
+ * hints say from here on. -ESTALE: the body is gone. */
+int hc_node_attrs_change(struct hc_node *node, uint32_t entry, uint64_t sequence,
+			 int (*change)(void *arg, struct hc_attrset *set), void *arg) HC_MUST_CHECK;
+/* After hints of a directory or the priority of a space changed: all pages below follow. */
+int hc_node_hints_below(struct hc_node *node, uint32_t dir) HC_MUST_CHECK;
 /* Sets or (HC_HINT_NONE) ends a hint of a page. -ENOENT, -EINVAL. */
 int hc_node_hint_page(struct hc_node *node, const struct hc_key *key, enum hc_hint hint,
 		      int value) HC_MUST_CHECK;
@@ -228,7 +244,8 @@ struct hc_publish {
 	uint32_t opener;         /* walk; 0: none */
 	uint32_t thread;         /* tid of the opener, 0: not known */
 	uint64_t tree;
-	bool quiet; /* no PUBLISHED event (the kernel knows already) */
+	bool quiet;                     /* no PUBLISHED event (the kernel knows already) */
+	const struct hc_attrset *attrs; /* of the page, hints among them; NULL: none */
 };
 /* Gives names to reserved slots, in order. result per item: 0, -EEXIST (a page was there and is
  * kept; the slot is free again), -ENAMETOOLONG, -ENOMEM. Every reservation is consumed. Computes

@@ -172,25 +172,6 @@ int hc_node_pin(struct hc_node *node, const struct hc_key *key, bool pin)
 	return rc;
 }
 
-int hc_node_hint_page(struct hc_node *node, const struct hc_key *key, enum hc_hint hint, int value)
-{
-	struct hc_shard *shard = hc_node_shard(node, &key->hash);
-	struct hc_after after = {0};
-	struct hc_entry *entry;
-
-	if (hint != HC_HINT_PINNED)
-		return -EINVAL;
-	hc_shard_lock(shard);
-	entry = hc_shard_find(shard, key);
-	if (entry) {
-		entry->pinned = value == 1;
-		hc_entry_settle(node, shard, entry, &after);
-	}
-	hc_shard_unlock(shard);
-	hc_after_run(node, &after);
-	return entry ? 0 : -ENOENT;
-}
-
 int hc_node_set(struct hc_node *node, uint32_t number, uint64_t sequence,
 		const struct hc_page_info *info, uint32_t what)
 {

@@ -223,6 +223,27 @@ void hc_node_abort(struct hc_node *node, struct hc_ref *refs, size_t n)
 		hc_wait_wake(&node->room);
 }
 
+static bool hc_publish_has_attrs(const struct hc_publish *item)
+{
+	return item->attrs && item->attrs->n_bytes;
+}
+
+/* Before the page can be seen: a kill in between leaves a row without a page, which is swept. */
+static int hc_publish_attrs(struct hc_node *node, const struct hc_publish *item, uint64_t sequence)
+{
+	if (!hc_publish_has_attrs(item))
+		return 0;
+	return hc_attrs_put(hc_registry_attrs(node->registry), HC_ATTRS_PAGE, sequence, item->attrs,
+			    true);
+}
+
+static void hc_publish_attrs_undo(struct hc_node *node, const struct hc_publish *item,
+				  uint64_t sequence)
+{
+	if (hc_publish_has_attrs(item))
+		hc_attrs_drop(hc_registry_attrs(node->registry), HC_ATTRS_PAGE, sequence);
+}
+
 static int hc_publish_fill(struct hc_node *node, struct hc_entry *entry,
 			   const struct hc_publish *item, uint64_t sequence,
 			   const struct hc_publish_place *place)
@@ -245,7 +266,8 @@ static int hc_publish_fill(struct hc_node *node, struct hc_entry *entry,
 	entry->size_bytes = (uint32_t)item->size_bytes;
 	entry->stamp = place->stamp;
 	entry->depth = (uint32_t)hc_min_u64(place->depth, (1u << 24) - 1);
-	entry->priority = place->priority;
+	hc_hints_give(entry, &place->hints);
+	entry->attrs = hc_publish_has_attrs(item);
 	entry->flags |= HC_ENTRY_SUMMED;
 	hc_family_adopt(node, entry);
 	if (place->dir)
@@ -311,8 +333,10 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 	if (rc)
 		return rc;
 	sequence = hc_registry_next_sequence(node->registry);
+	rc = hc_publish_attrs(node, item, sequence);
 	hc_shard_lock(shard);
-	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
+	if (!rc)
+		rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
 	if (!rc) {
 		entry->slot = ref->slot;
 		*link_p = hc_entry_link(entry);
@@ -328,10 +352,12 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 			hc_entry_push_mem(node, entry);
 	}
 	hc_shard_unlock(shard);
-	if (rc)
+	if (rc) {
+		hc_publish_attrs_undo(node, item, sequence);
 		hc_ignore(hc_family_add(node, item->key.series, &item->parent, -1, 0));
-	else if (item->opener)
+	} else if (item->opener) {
 		hc_walk_published(node->walks, &place->step, *link_p, !dirty);
+	}
 	hc_after_run(node, &replaced);
 	return rc;
 }
@@ -346,8 +372,6 @@ static void hc_publish_place(struct hc_node *node, const struct hc_publish *item
 		.stamp = stamp,
 		.depth = item->depth,
 		.dir = item->dir,
-		.priority = hc_node_space_priority(
-			node, hc_series_space(node->registry, item->key.series)),
 	};
 	if (item->opener) {
 		struct hc_walk_who who = {item->opener, item->thread, item->tree};
@@ -363,6 +387,10 @@ static void hc_publish_place(struct hc_node *node, const struct hc_publish *item
 	if (!place_p->dir && !item->opaque_path &&
 	    hc_name_dir_of_page(node->registry, &item->key, &place_p->dir))
 		place_p->dir = 0;
+	hc_hints_find(
+		node, item->attrs, place_p->dir,
+		hc_node_space_priority(node, hc_series_space(node->registry, item->key.series)),
+		&place_p->hints);
 }
 
 void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_publish *items,
@@ -477,13 +505,12 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 /* adopt_lock held for reading. */
 static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *staging,
 			      const struct hc_publish *item, const struct hc_publish_place *place,
-			      uint32_t *number_p, uint64_t *sequence_p)
+			      uint64_t sequence, uint32_t *number_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
 	struct hc_after replaced = {0};
 	struct hc_io_answer answer;
 	struct hc_entry *entry;
-	uint64_t sequence = hc_registry_next_sequence(node->registry);
 	uint32_t space = hc_series_space(node->registry, item->key.series);
 	int rc;
 
@@ -503,7 +530,6 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	if (!rc) {
 		entry->disk = disk;
 		*number_p = entry->number;
-		*sequence_p = sequence;
 		hc_disk_account(node, disk, 1, entry->size_bytes);
 		hc_entry_push_space(node, entry);
 		/* The checksum is of what the file holds. */
@@ -532,14 +558,19 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 			   const struct hc_publish *item)
 {
 	struct hc_publish_place place;
-	uint64_t sequence = 0, ticket;
+	uint64_t sequence, ticket;
 	uint32_t number = HC_ENTRY_NONE;
 	int rc;
 
 	hc_assert(item->summed && item->size_bytes);
 	hc_publish_place(node, item, hc_node_stamp(node), &place);
 	pthread_rwlock_rdlock(&node->adopt_lock);
-	rc = hc_publish_adopted(node, disk, staging, item, &place, &number, &sequence);
+	sequence = hc_registry_next_sequence(node->registry);
+	rc = hc_publish_attrs(node, item, sequence);
+	if (!rc)
+		rc = hc_publish_adopted(node, disk, staging, item, &place, sequence, &number);
+	if (rc)
+		hc_publish_attrs_undo(node, item, sequence);
 	pthread_rwlock_unlock(&node->adopt_lock);
 	if (rc)
 		return rc;

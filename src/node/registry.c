@@ -53,6 +53,8 @@ static int create(struct hc_registry **registry_p)
 		err = hc_map_init(&registry->series_names);
 	if (!err)
 		err = hc_owners_create(&registry->owners);
+	if (!err)
+		err = hc_attrs_create(&registry->attrs);
 	return err;
 }
 
@@ -69,6 +71,7 @@ static void destroy(struct hc_registry *registry)
 	hc_map_fini(&registry->file_ids_map);
 	hc_map_fini(&registry->series_names);
 	hc_owners_destroy(registry->owners);
+	hc_attrs_destroy(registry->attrs);
 	hc_identity_close(registry);
 	if (registry->names_fd >= 0)
 		close(registry->names_fd);
@@ -221,6 +224,8 @@ static int put_all(struct hc_registry *registry)
 	if (!err)
 		err = put_spaces(registry);
 	if (!err)
+		err = hc_attrs_put_all(registry->attrs);
+	if (!err)
 		err = hc_counter_put(registry, &registry->sequences, false);
 	if (!err)
 		err = hc_counter_put(registry, &registry->node_ids, false);
@@ -320,6 +325,11 @@ struct hc_catalog *hc_registry_catalog(struct hc_registry *registry)
 struct hc_owners *hc_registry_owners(struct hc_registry *registry)
 {
 	return registry->owners;
+}
+
+struct hc_attrs *hc_registry_attrs(struct hc_registry *registry)
+{
+	return registry->attrs;
 }
 
 int hc_registry_put_all(struct hc_registry *registry)

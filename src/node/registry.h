@@ -22,6 +22,7 @@
 #include "index/owner.h"
 #include "model/hash.h"
 #include "model/pagename.h"
+#include "node/attrs.h"
 #include "util/base.h"
 
 #define HC_DIR_ROOT        1u
@@ -55,6 +56,8 @@ const uint8_t *hc_registry_uuid(struct hc_registry *registry);
 /* NULL for a memory-only node. */
 struct hc_catalog *hc_registry_catalog(struct hc_registry *registry);
 struct hc_owners *hc_registry_owners(struct hc_registry *registry);
+/* Of pages, directories and ordinary files; those of the last two go with them. */
+struct hc_attrs *hc_registry_attrs(struct hc_registry *registry);
 /* Rows of dirs, files and spaces are put again (after hc_catalog_renew). From here on (and after an
  * open with *rebuild_p) every open says *rebuild_p again, until hc_registry_rebuilt: the caller has
  * put all page rows. */

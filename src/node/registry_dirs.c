@@ -346,6 +346,7 @@ static int drop_under_change(struct hc_registry *registry, struct hc_dir *dir)
 		space->dir = 0;
 	}
 	hc_registry_done(registry);
+	hc_attrs_drop(registry->attrs, HC_ATTRS_DIR, dir->link.id);
 	free(dir);
 	return 0;
 }

@@ -482,6 +482,7 @@ void hc_file_forget(struct hc_registry *registry, uint64_t id)
 	if (!file)
 		return;
 	hc_file_free(file);
+	hc_attrs_drop(registry->attrs, HC_ATTRS_FILE, id);
 	content_name(id, name);
 	if (registry->files_fd >= 0 && unlinkat(registry->files_fd, name, 0) && errno != ENOENT)
 		hc_warn(HC_REGISTRY_COMPONENT, "%s/files/%s cannot be removed: %m", registry->path,

@@ -172,6 +172,7 @@ struct hc_registry {
 	uint64_t seed;
 	struct hc_catalog *catalog;
 	struct hc_owners *owners;
+	struct hc_attrs *attrs;
 	struct hc_counter sequences, node_ids, dir_ids, file_ids;
 	pthread_mutex_t ids; /* extends counters */
 

@@ -347,6 +347,8 @@ static int load_tables(struct load *load)
 		err = load_table(load, HC_TABLE_DIRS, load_dir);
 	if (!err)
 		err = load_table(load, HC_TABLE_FILES, load_file);
+	if (!err)
+		err = hc_attrs_load(load->registry->attrs, load->registry->catalog);
 	return err;
 }
 
@@ -379,10 +381,27 @@ static int load_all(struct load *load, const struct hc_owner *root)
 	return err;
 }
 
+static bool has_dir(void *arg, uint64_t id)
+{
+	return id <= UINT32_MAX && hc_dir_at(arg, (uint32_t)id);
+}
+
+static bool has_file(void *arg, uint64_t id)
+{
+	struct hc_file_info info;
+
+	return !hc_file_get(arg, id, &info);
+}
+
 int hc_registry_load(struct hc_registry *registry, const struct hc_owner *root)
 {
 	struct load load = {.registry = registry};
 	int err = load_all(&load, root);
+
+	if (!err) {
+		hc_attrs_sweep(registry->attrs, HC_ATTRS_DIR, has_dir, registry);
+		hc_attrs_sweep(registry->attrs, HC_ATTRS_FILE, has_file, registry);
+	}
 
 	free(load.dirs);
 	free(load.parents);
