@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # hicachectl on pages: ls, stat, prefetch, pin, unpin, series, drain, and the tables of names that are long or strange.
-# Method: a mount with pages of three sizes in two spaces; what each command says against what the mount does.
+# Method: a mount with pages of three sizes in two spaces; what each command says against what the mount does. Without
+# passthrough, so that pages are in the pool.
 . "${top_srcdir:-.}/tests/functions.sh"
 requires_root
 requires_fuse
@@ -9,7 +10,7 @@ requires python3
 
 mnt=$tmp/mnt
 cache=$tmp/cache
-start_daemon "$cache" "$mnt" -o pool_size=64M,max_page_bytes=4M || fail "the daemon does not start"
+start_daemon "$cache" "$mnt" -o pool_size=64M,max_page_bytes=4M,passthrough=off || fail "the daemon does not start"
 long="a space with a name that is longer than any column was made for, and äöü"
 mkdir "$mnt/s" "$mnt/s/sub" "$mnt/$long"
 
@@ -56,6 +57,7 @@ assert_eq "ls --sort size" "$(printf '%s\n' "$(name_of 3)" "$(name_of 2)" "$(nam
 ctl ls -l s >"$tmp/out" || fail "ls -l: status $?"
 head -n 1 "$tmp/out" | grep -Eq '^kind +size +tier +hits +depth +age +pinned +series +name$' || fail "ls -l: $(cat "$tmp/out")"
 grep -Eq "^dir .* sub/\$" "$tmp/out" && grep -Eq "^file +3 .* config.json\$" "$tmp/out" || fail "ls -l: $(cat "$tmp/out")"
+assert_eq "pages in ls -l" 3 "$(grep -c '^page ' "$tmp/out")"
 ctl ls --json s >"$tmp/json" || fail "ls --json: status $?"
 python3 - "$tmp/json" <<'END' || fail "ls --json: $(cat "$tmp/json")"
 import json, sys
@@ -84,6 +86,26 @@ import json, sys
 one, = json.load(open(sys.argv[1]))
 sys.exit(one["path"] != sys.argv[2] or one["size_bytes"] != 200000 or one["mode"] != "0644" or "hicache" not in one)
 END
+# What only the cache knows of a page: in ls, as filters, in stat.
+ctl evict --memory "s/$(name_of 3)" >"$tmp/out" || fail "evict --memory: $(cat "$tmp/out")"
+ctl pin "s/$(name_of 1)" >"$tmp/out" || fail "pin: $(cat "$tmp/out")"
+cmp "$tmp/page-1" "$mnt/s/$(name_of 1)" || fail "page 1"
+ctl ls -l s >"$tmp/out" || fail "ls -l: status $?"
+grep -Eq "^page +98K +memory\+disk +[1-9][0-9]* +[0-9]+ +.* +yes +$series +$(name_of 1)\$" "$tmp/out" || fail "ls -l of a pinned page: $(cat "$tmp/out")"
+grep -Eq "^page +293K +disk +.* - +$series +$(name_of 3)\$" "$tmp/out" || fail "ls -l of a page on disk: $(cat "$tmp/out")"
+assert_eq "ls --tier memory" "$(printf '%s\n' "$(name_of 1)" "$(name_of 2)")" "$(ctl ls --tier memory s)"
+assert_eq "ls --tier disk" 3 "$(ctl ls --tier disk s | wc -l)"
+assert_eq "ls --series" "$(printf '%s\n' "$(name_of 1)" "$(name_of 2)" "$(name_of 3)")" "$(ctl ls --series "$series" s)"
+assert_eq "ls of another series" "" "$(ctl ls --series 9999 s)"
+assert_eq "ls --sort hits" "$(name_of 1)" "$(ctl ls --sort hits --tier memory s | head -n 1)"
+ctl stat --json "$key" "s/$(name_of 1)" s >"$tmp/json" || fail "stat: status $?"
+python3 - "$tmp/json" "$key" <<'END' || fail "stat --json: $(cat "$tmp/json")"
+import json, sys
+two, one, space = json.load(open(sys.argv[1]))
+sys.exit(two["hicache"]["key"] != sys.argv[2] or two["hicache"]["tier"] != "memory+disk" or two["hicache"]["pinned"] != "0"
+         or one["hicache"]["pinned"] != "1" or two["kind"] != "page" or space["kind"] != "dir" or space["hicache"]["pages"] != "4")
+END
+ctl unpin s >"$tmp/out" || fail "unpin"
 expect_error 'there is no such series' "$hicachectl_bin" -m "$mnt" stat "999-$(name_of 2 | cut -c1-64)"
 expect_error 's/nothere: No such file' "$hicachectl_bin" -m "$mnt" stat s/nothere
 expect_error 'stat: a path or a key is wanted' "$hicachectl_bin" -m "$mnt" stat

@@ -30,21 +30,34 @@ static uint64_t hc_attr_u64(const char *path, const char *name)
 	return hc_page_attr(path, name, text) ? hc_control_u64(text) : 0;
 }
 
+/* SERIES-HASH */
+static bool hc_page_key(const char *path, struct hc_page_view *view)
+{
+	char text[HC_PAGE_TEXT], *dash;
+
+	if (!hc_page_attr(path, "key", text))
+		return false;
+	dash = strchr(text, '-');
+	if (!dash)
+		return false;
+	*dash = 0;
+	memcpy(view->series, text, sizeof(text));
+	snprintf(view->hash, sizeof(view->hash), "%s", dash + 1);
+	return true;
+}
+
 int hc_page_look(const char *path, struct hc_page_view *view_p)
 {
 	struct hc_page_view view = {0};
-	char text[HC_PAGE_TEXT];
 
 	if (lstat(path, &view.st))
 		return -errno;
-	if (S_ISREG(view.st.st_mode) && hc_page_attr(path, "hash", view.hash)) {
+	if (S_ISREG(view.st.st_mode) && hc_page_key(path, &view)) {
 		view.is_page = true;
 		hc_page_attr(path, "tier", view.tier);
-		hc_page_attr(path, "series", view.series);
 		view.hits = hc_attr_u64(path, "hits");
 		view.depth = hc_attr_u64(path, "depth");
-		view.pinned = hc_page_attr(path, "pinned", text) && strcmp(text, "0") != 0 &&
-			      strcmp(text, "no") != 0;
+		view.pinned = hc_attr_u64(path, "pinned") != 0;
 	}
 	*view_p = view;
 	return 0;

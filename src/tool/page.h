@@ -15,7 +15,7 @@ struct hc_page_view {
 	bool is_page;
 	char tier[HC_PAGE_TEXT];
 	char hash[HC_PAGE_TEXT];
-	char series[HC_PAGE_TEXT];
+	char series[HC_PAGE_TEXT]; /* its number */
 	uint64_t hits, depth;
 	bool pinned;
 };

@@ -39,6 +39,8 @@ static json_t *hc_attr_json(const char *path, const char *name)
 static void hc_stat_attrs(const char *path, json_t *root)
 {
 	static const char own[] = "user.hicache.";
+	static const char *const unlisted[] = {"kvspec", "pinned", "priority", "session", "pages",
+					       "bytes",  "used",   "quota",    "max_age"};
 	hc_autofree char *names = malloc(HC_XATTR_NAMES_MAX);
 	ssize_t n = names ? llistxattr(path, names, HC_XATTR_NAMES_MAX) : -1;
 	json_t *cache = json_object(), *user = json_object();
@@ -50,6 +52,14 @@ static void hc_stat_attrs(const char *path, json_t *root)
 			json_object_set_new(cache, name + strlen(own), hc_attr_json(path, name));
 		else
 			json_object_set_new(user, name, hc_attr_json(path, name));
+	}
+	/* What is told to those who ask for it by name. */
+	for (size_t i = 0; i < HC_ARRAY_SIZE(unlisted); i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "%s%s", own, unlisted[i]);
+		if (lgetxattr(path, name, NULL, 0) >= 0)
+			json_object_set_new(cache, unlisted[i], hc_attr_json(path, name));
 	}
 	json_object_set_new(root, "hicache", cache);
 	json_object_set_new(root, "xattrs", user);
