@@ -17,7 +17,7 @@ requires_fuse
 cache=$tmp/cache
 mnt=$tmp/mnt
 printf 'pool_size = 64M\nhigh = 90%%\nlow = 80%%\nkeep_pool = yes\n[space limited]\nquota = 1M\n' >"$tmp/h.conf"
-start_daemon "$cache" "$mnt" --config "$tmp/h.conf" || fail "the daemon does not start: $(cat "$daemon_log")"
+start_daemon "$cache" "$mnt" --config "$tmp/h.conf" -o passthrough=off || fail "the daemon does not start: $(cat "$daemon_log")"
 files=$mnt/.hicache
 
 # page SPACE NUMBER [BYTES]: writes a page and prints its name.
@@ -151,7 +151,7 @@ if [ "$(id -u)" = 0 ] && unshare -m --propagation private true 2>/dev/null; then
 	assert_eq "status of status without a daemon" 3 $?
 	printf '%s\n' "$out" | grep -qF "of the cache $cache" || fail "status without a daemon: $out"
 fi
-start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool || fail "the second start: $(cat "$daemon_log")"
+start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool,passthrough=off || fail "the second start: $(cat "$daemon_log")"
 assert_eq "adopted" 1 "$(stat_of adopted)"
 assert_eq "bytes after the restart" "$sum" "$(sha256sum <"$mnt/sp/$one")"
 # After a crash: the dead mount is in nobody's way, and the pool is adopted.
@@ -160,7 +160,7 @@ wait "$daemon_pid" 2>/dev/null
 is_mounted "$mnt" || fail "the dead mount went by itself"
 expect_error 'the daemon of this mount has died; umount -l' "$hicachectl_bin" -m "$mnt" status
 assert_eq "status with a dead daemon" 3 "$_rc"
-start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool || fail "the start after a crash: $(cat "$daemon_log")"
+start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool,passthrough=off || fail "the start after a crash: $(cat "$daemon_log")"
 # The dead mount looks ready to start_daemon.
 answers() { ctl status >/dev/null 2>&1; }
 wait_until 30 answers || fail "no answer after a crash: $(cat "$daemon_log")"
