@@ -279,6 +279,57 @@ static void test_hints(void **state)
 	}
 }
 
+/* What is appended is sorted in before the next look, whatever is pushed, popped or rebased
+ * between.
+ */
+static void test_append(void **state)
+{
+	struct hc_order_record records[700], record;
+	struct hc_order *order;
+	struct hc_rng rng;
+	uint64_t sum = 0;
+	size_t n = 0;
+
+	hc_rng_seed(&rng, 4);
+	assert_int_equal(hc_order_create(&order), 0);
+	assert_int_equal(hc_order_append(order, records, 0), 0);
+	assert_false(hc_order_peek(order, &record));
+	for (uint32_t round = 0; round < 30; round++) {
+		size_t n_now = (size_t)hc_rng_below(&rng, HC_ARRAY_SIZE(records) + 1);
+		uint64_t last = 0;
+
+		for (size_t i = 0; i < n_now; i++) {
+			records[i] =
+				(struct hc_order_record){hc_rng_below(&rng, 10000), (uint32_t)i, 0};
+			sum += records[i].key;
+		}
+		assert_int_equal(hc_order_append(order, records, n_now), 0);
+		record = (struct hc_order_record){hc_rng_below(&rng, 10000), 0, 0};
+		sum += record.key;
+		assert_int_equal(hc_order_push(order, &record), 0);
+		n += n_now + 1;
+		if (round % 3 == 0)
+			hc_order_rebase(order, 0);
+		if (round % 2)
+			assert_true(hc_order_peek(order, &record));
+		assert_int_equal(hc_order_count(order), n);
+		for (size_t i = n / 3; i < n; i++) {
+			assert_true(hc_order_pop(order, &record));
+			assert_true(record.key >= last);
+			last = record.key;
+			sum -= record.key;
+		}
+		n = n / 3;
+	}
+	while (hc_order_pop(order, &record)) {
+		sum -= record.key;
+		n--;
+	}
+	assert_int_equal(n, 0);
+	assert_int_equal(sum, 0);
+	hc_order_destroy(order);
+}
+
 /* Threads push and pop; nothing is lost or doubled. */
 struct pusher {
 	struct hc_order *order;
@@ -365,7 +416,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_key),           cmocka_unit_test(test_heap),
 	cmocka_unit_test(test_lru_leaf),      cmocka_unit_test(test_rebase_merges),
 	cmocka_unit_test(test_order_threads), cmocka_unit_test(test_owners),
-	cmocka_unit_test(test_hints),
+	cmocka_unit_test(test_hints),         cmocka_unit_test(test_append),
 };
 
 HC_TEST_MAIN(tests)

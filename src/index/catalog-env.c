@@ -26,8 +26,8 @@
 #define HC_ENV_MAP_BYTES_MIN (16 * HC_MIB)
 #define HC_ENV_MAP_BYTES_MAX ((uint64_t)1 << 42)
 #define HC_ENV_FLAGS         (MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOTLS)
-/* Rows are copied out of the map in pieces of about this size, and handed on outside the guard. */
-#define HC_ENV_LOAD_BYTES (256 * HC_KIB)
+/* A row with its key and LMDB's node head is not smaller. */
+#define HC_ENV_ROW_BYTES_MIN 16
 /* A file system with less than this left explains an EIO of a short write. */
 #define HC_ENV_FULL_BYTES (256 * HC_KIB)
 #define HC_MAPS_BYTES_MAX (64 * HC_MIB)
@@ -652,95 +652,133 @@ int hc_env_commit(struct hc_env *env, struct hc_change **changes, size_t n, uint
 
 /* Load */
 
-struct hc_env_load {
+struct hc_env_reader {
 	struct hc_env *env;
 	enum hc_table table;
 	bool begun, at_end;
 	uint64_t after; /* the last key handed on */
-	uint8_t *buf;   /* (key, length, value) one after the other */
-	size_t n_bytes;
 	size_t page_bytes;
+	struct hc_piece *piece; /* of the call at work */
 };
 
-static int hc_load_copy(struct hc_env_load *l, MDB_cursor *cursor)
+struct hc_piece *hc_piece_create(void)
 {
-	uint64_t key_be = htobe64(l->after);
+	struct hc_piece *piece = malloc(sizeof(*piece));
+
+	if (piece)
+		piece->n = 0;
+	return piece;
+}
+
+static int hc_reader_copy(struct hc_env_reader *r, MDB_cursor *cursor)
+{
+	uint64_t key_be = htobe64(r->after);
 	MDB_val k = {sizeof(key_be), &key_be}, v;
-	int rc = mdb_cursor_get(cursor, &k, &v, l->begun ? MDB_SET_RANGE : MDB_FIRST);
+	int rc = mdb_cursor_get(cursor, &k, &v, r->begun ? MDB_SET_RANGE : MDB_FIRST);
+	struct hc_piece *piece = r->piece;
+	uintptr_t page = 0;
+	size_t at = 0;
 
 	for (; !rc; rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT)) {
-		uint64_t key, length = v.mv_size;
+		uintptr_t page_now = (uintptr_t)k.mv_data & ~(uintptr_t)(r->page_bytes - 1);
+		uint64_t key;
 
 		if (k.mv_size != sizeof(key) || v.mv_size > HC_VALUE_BYTES_MAX ||
-		    !hc_leaf_is_sound(k.mv_data, l->page_bytes))
+		    (page_now != page && !hc_leaf_is_sound(k.mv_data, r->page_bytes)))
 			return MDB_CORRUPTED;
+		page = page_now;
 		memcpy(&key, k.mv_data, sizeof(key));
 		key = be64toh(key);
-		if (l->begun && key == l->after)
+		if (r->begun && key == r->after)
 			continue;
 		/* Keys that do not grow would turn in circles. */
-		if (l->begun && key < l->after)
+		if (r->begun && key < r->after)
 			return MDB_CORRUPTED;
-		if (l->n_bytes + 16 + HC_VALUE_BYTES_MAX > HC_ENV_LOAD_BYTES)
+		if (piece->n == HC_CATALOG_PIECE_ROWS || at + v.mv_size > HC_PIECE_BYTES)
 			return 0;
-		memcpy(l->buf + l->n_bytes, &key, 8);
-		memcpy(l->buf + l->n_bytes + 8, &length, 8);
-		memcpy(l->buf + l->n_bytes + 16, v.mv_data, v.mv_size);
-		l->n_bytes += hc_align_up(16 + v.mv_size, 8);
-		l->begun = true;
-		l->after = key;
+		piece->rows[piece->n++] =
+			(struct hc_catalog_row){key, piece->bytes + at, v.mv_size};
+		memcpy(piece->bytes + at, v.mv_data, v.mv_size);
+		at += v.mv_size;
+		r->begun = true;
+		r->after = key;
 	}
 	if (rc != MDB_NOTFOUND)
 		return rc;
-	l->at_end = true;
+	r->at_end = true;
 	return 0;
 }
 
-static int hc_load_call(void *arg)
+static int hc_reader_call(void *arg)
 {
-	struct hc_env_load *l = arg;
-	struct hc_env *env = l->env;
+	struct hc_env_reader *r = arg;
+	struct hc_env *env = r->env;
 	int rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &env->read_txn);
 	MDB_stat stat;
 
 	if (rc)
 		return hc_env_errno(rc);
 	mdb_env_stat(env->mdb, &stat);
-	l->page_bytes = stat.ms_psize;
-	rc = mdb_cursor_open(env->read_txn, env->dbis[l->table], &env->read_cursor);
+	r->page_bytes = stat.ms_psize;
+	rc = mdb_cursor_open(env->read_txn, env->dbis[r->table], &env->read_cursor);
 	if (!rc) {
-		rc = hc_load_copy(l, env->read_cursor);
+		rc = hc_reader_copy(r, env->read_cursor);
 		mdb_cursor_close(env->read_cursor);
 	}
 	mdb_txn_abort(env->read_txn);
 	return rc == MDB_NOTFOUND ? -EBADMSG : hc_env_errno(rc);
 }
 
-int hc_env_load(struct hc_env *env, enum hc_table table,
-		int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes), void *arg)
+struct hc_env_reader *hc_env_reader_create(struct hc_env *env, enum hc_table table)
 {
-	struct hc_env_load l = {.env = env, .table = table};
-	hc_autofree uint8_t *buf = malloc(HC_ENV_LOAD_BYTES);
+	struct hc_env_reader *reader = hc_zalloc(sizeof(*reader));
 
-	if (!buf)
-		return -ENOMEM;
-	l.buf = buf;
-	while (!l.at_end) {
-		int rc;
+	if (!reader)
+		return NULL;
+	reader->env = env;
+	reader->table = table;
+	return reader;
+}
 
-		l.n_bytes = 0;
-		rc = hc_env_guarded(env, hc_load_call, &l);
-		if (rc)
-			return rc == -EFAULT || rc == -EIO ? -EBADMSG : rc;
-		for (size_t at = 0; at < l.n_bytes;) {
-			uint64_t key, length;
+int hc_env_reader_next(struct hc_env_reader *reader, struct hc_piece *piece)
+{
+	int rc;
 
-			memcpy(&key, buf + at, 8);
-			memcpy(&length, buf + at + 8, 8);
-			if (each(arg, key, buf + at + 16, (size_t)length))
-				return 0;
-			at += hc_align_up(16 + length, 8);
-		}
-	}
-	return 0;
+	piece->n = 0;
+	if (reader->at_end)
+		return 0;
+	reader->piece = piece;
+	rc = hc_env_guarded(reader->env, hc_reader_call, reader);
+	return rc == -EFAULT || rc == -EIO ? -EBADMSG : rc;
+}
+
+struct hc_env_count {
+	struct hc_env *env;
+	enum hc_table table;
+	uint64_t n;
+};
+
+static int hc_count_call(void *arg)
+{
+	struct hc_env_count *c = arg;
+	int rc = mdb_txn_begin(c->env->mdb, NULL, MDB_RDONLY, &c->env->read_txn);
+	MDB_stat stat;
+
+	if (rc)
+		return hc_env_errno(rc);
+	rc = mdb_stat(c->env->read_txn, c->env->dbis[c->table], &stat);
+	mdb_txn_abort(c->env->read_txn);
+	if (!rc)
+		c->n = stat.ms_entries;
+	return hc_env_errno(rc);
+}
+
+uint64_t hc_env_n_rows(struct hc_env *env, enum hc_table table)
+{
+	struct hc_env_count c = {.env = env, .table = table};
+
+	/* The reader finds out what is wrong. What the file says is not more than would fit it. */
+	if (hc_env_guarded(env, hc_count_call, &c))
+		return 0;
+	return hc_min_u64(c.n, env->file_bytes / HC_ENV_ROW_BYTES_MIN);
 }

@@ -49,9 +49,31 @@ uint64_t hc_env_epoch(const struct hc_env *env);
  * nothing was changed, it may be tried again. */
 int hc_env_commit(struct hc_env *env, struct hc_change **changes, size_t n,
 		  uint64_t ticket) HC_MUST_CHECK;
+/* About how many rows a table has, without reading them. */
+uint64_t hc_env_n_rows(struct hc_env *env, enum hc_table table);
+
+/* Rows are copied out of the map in pieces, and handed on outside the guard. */
+#define HC_PIECE_BYTES (256 * HC_KIB)
+struct hc_piece {
+	struct hc_catalog_row rows[HC_CATALOG_PIECE_ROWS];
+	size_t n;
+	uint8_t bytes[HC_PIECE_BYTES];
+};
+_Static_assert(HC_PIECE_BYTES >= HC_VALUE_BYTES_MAX, "a piece holds any row");
+/* NULL when memory is out; free() ends it. */
+struct hc_piece *hc_piece_create(void);
+
+/* Reads a table from its first row to its last; free() ends it. From any thread, one at a time. */
+struct hc_env_reader;
+struct hc_env_reader *hc_env_reader_create(struct hc_env *env, enum hc_table table);
+/* Fills the piece with the next rows; none at the end. -EBADMSG: lost. */
+int hc_env_reader_next(struct hc_env_reader *reader, struct hc_piece *piece) HC_MUST_CHECK;
+
 int hc_env_load(struct hc_env *env, enum hc_table table,
 		int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes),
 		void *arg) HC_MUST_CHECK;
+int hc_env_load_pieces(struct hc_env *env, enum hc_table table, unsigned n_threads,
+		       hc_catalog_piece_t *piece, void *arg) HC_MUST_CHECK;
 
 struct hc_journal;
 

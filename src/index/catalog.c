@@ -478,6 +478,15 @@ int hc_catalog_recency_load(struct hc_catalog *catalog, struct hc_recency **rows
 
 /* Load and renew */
 
+static int hc_catalog_loaded(struct hc_catalog *catalog, int rc)
+{
+	if (rc == -EBADMSG && catalog->env) {
+		hc_error("catalog", "%s/" HC_CATALOG_FILE " is damaged", catalog->dir);
+		hc_catalog_lose(catalog);
+	}
+	return rc;
+}
+
 int hc_catalog_load(struct hc_catalog *catalog, enum hc_table table,
 		    int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes),
 		    void *arg)
@@ -487,12 +496,34 @@ int hc_catalog_load(struct hc_catalog *catalog, enum hc_table table,
 	hc_assert(table < HC_TABLE_N);
 	pthread_mutex_lock(&catalog->env_lock);
 	rc = catalog->env ? hc_env_load(catalog->env, table, each, arg) : -EBADMSG;
-	if (rc == -EBADMSG && catalog->env) {
-		hc_error("catalog", "%s/" HC_CATALOG_FILE " is damaged", catalog->dir);
-		hc_catalog_lose(catalog);
-	}
+	rc = hc_catalog_loaded(catalog, rc);
 	pthread_mutex_unlock(&catalog->env_lock);
 	return rc;
+}
+
+int hc_catalog_load_pieces(struct hc_catalog *catalog, enum hc_table table, unsigned n_threads,
+			   hc_catalog_piece_t *piece, void *arg)
+{
+	int rc = -EBADMSG;
+
+	hc_assert(table < HC_TABLE_N && n_threads && n_threads <= HC_CATALOG_THREADS_MAX);
+	pthread_mutex_lock(&catalog->env_lock);
+	if (catalog->env)
+		rc = hc_env_load_pieces(catalog->env, table, n_threads, piece, arg);
+	rc = hc_catalog_loaded(catalog, rc);
+	pthread_mutex_unlock(&catalog->env_lock);
+	return rc;
+}
+
+uint64_t hc_catalog_n_rows(struct hc_catalog *catalog, enum hc_table table)
+{
+	uint64_t n;
+
+	hc_assert(table < HC_TABLE_N);
+	pthread_mutex_lock(&catalog->env_lock);
+	n = catalog->env ? hc_env_n_rows(catalog->env, table) : 0;
+	pthread_mutex_unlock(&catalog->env_lock);
+	return n;
 }
 
 static int hc_catalog_renew_locked(struct hc_catalog *c)

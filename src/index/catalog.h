@@ -79,6 +79,23 @@ int hc_catalog_load(struct hc_catalog *catalog, enum hc_table table,
 		    int (*each)(void *arg, uint64_t key, const void *value, size_t n_bytes),
 		    void *arg) HC_MUST_CHECK;
 
+/* The same in pieces, by up to n_threads threads at a time (one of them is the caller's; fewer when
+ * they cannot be made): pieces come in any order, the rows of one in key order. thread_i, below
+ * n_threads, tells the threads apart. What piece returns but 0 ends it and is returned. */
+#define HC_CATALOG_THREADS_MAX 8u
+#define HC_CATALOG_PIECE_ROWS  2048u /* at most */
+struct hc_catalog_row {
+	uint64_t key;
+	const void *value;
+	size_t n_bytes;
+};
+typedef int hc_catalog_piece_t(void *arg, unsigned thread_i, const struct hc_catalog_row *rows,
+			       size_t n);
+int hc_catalog_load_pieces(struct hc_catalog *catalog, enum hc_table table, unsigned n_threads,
+			   hc_catalog_piece_t *piece, void *arg) HC_MUST_CHECK;
+/* About how many rows a table has, without reading them; before the first put. */
+uint64_t hc_catalog_n_rows(struct hc_catalog *catalog, enum hc_table table);
+
 /* Queues a change; n_bytes <= 4096. now: also in the journal before return, so that it survives
  * kill -9 (not power loss before the commit). The ticket (may be NULL) is for hc_catalog_sync.
  * -ENOMEM, -ETIMEDOUT (queue full), the error of the commits (queue full because they fail); -EIO:

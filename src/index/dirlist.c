@@ -116,14 +116,17 @@ static void hc_dir_drop(struct hc_dirlists *lists, struct hc_dir_stripe *stripe,
 		return;
 }
 
-int hc_dirlists_add(struct hc_dirlists *lists, struct hc_entry *entry, uint32_t dir)
+int hc_dirlists_add_many(struct hc_dirlists *lists, struct hc_entry *const *entries, size_t n,
+			 uint32_t dir)
 {
 	struct hc_dir_stripe *stripe = hc_dir_stripe(lists, dir);
 	struct hc_dir_head *head;
 
 	pthread_mutex_lock(&stripe->lock);
 	head = hc_dir_make(lists, stripe, dir);
-	if (head) {
+	for (size_t i = 0; head && i < n; i++) {
+		struct hc_entry *entry = entries[i];
+
 		entry->dir = dir;
 		entry->dir_prev = HC_ENTRY_NONE;
 		entry->dir_next = head->first;
@@ -134,6 +137,11 @@ int hc_dirlists_add(struct hc_dirlists *lists, struct hc_entry *entry, uint32_t 
 	}
 	pthread_mutex_unlock(&stripe->lock);
 	return head ? 0 : -ENOMEM;
+}
+
+int hc_dirlists_add(struct hc_dirlists *lists, struct hc_entry *entry, uint32_t dir)
+{
+	return hc_dirlists_add_many(lists, &entry, 1, dir);
 }
 
 void hc_dirlists_remove(struct hc_dirlists *lists, struct hc_entry *entry)

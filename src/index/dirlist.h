@@ -13,6 +13,9 @@ struct hc_dirlists;
 int hc_dirlists_create(struct hc_index *index, struct hc_dirlists **lists_p) HC_MUST_CHECK;
 void hc_dirlists_destroy(struct hc_dirlists *lists);
 int hc_dirlists_add(struct hc_dirlists *lists, struct hc_entry *entry, uint32_t dir) HC_MUST_CHECK;
+/* n entries in their order; nobody else can have found them yet. */
+int hc_dirlists_add_many(struct hc_dirlists *lists, struct hc_entry *const *entries, size_t n,
+			 uint32_t dir) HC_MUST_CHECK;
 void hc_dirlists_remove(struct hc_dirlists *lists, struct hc_entry *entry);
 uint64_t hc_dirlists_count(struct hc_dirlists *lists, uint32_t dir);
 int hc_dirlists_snapshot(struct hc_dirlists *lists, uint32_t dir, struct hc_dir_item **items_p,

@@ -250,6 +250,17 @@ static struct hc_entry *hc_shard_probe(struct hc_shard *shard, uint64_t key_mix,
 	return NULL;
 }
 
+void hc_index_prefetch(struct hc_index *index, const struct hc_key *key)
+{
+	uint64_t mix = hc_hash_mix(index, &key->hash);
+	struct hc_shard *shard = hc_mix_shard(index, mix);
+	const struct hc_bucket *buckets =
+		atomic_load_explicit(&shard->buckets, memory_order_relaxed);
+	uint32_t n = atomic_load_explicit(&shard->n_buckets, memory_order_relaxed);
+
+	__builtin_prefetch(&buckets[hc_mix_bucket(hc_key_mix(index, mix, key->series), n)]);
+}
+
 struct hc_entry *hc_shard_find(struct hc_shard *shard, const struct hc_key *key)
 {
 	struct hc_index *index = shard->index;
@@ -778,6 +789,14 @@ void hc_index_dir_add(struct hc_index *index, struct hc_entry *entry, uint32_t d
 	hc_assert(!entry->dir && dir);
 	if (hc_dirlists_add(index->dirs, entry, dir))
 		hc_error("index", "memory is out: a page is not listed in its directory");
+}
+
+void hc_index_dir_add_many(struct hc_index *index, struct hc_entry *const *entries, size_t n,
+			   uint32_t dir)
+{
+	hc_assert(dir);
+	if (hc_dirlists_add_many(index->dirs, entries, n, dir))
+		hc_error("index", "memory is out: %zu pages are not listed in their directory", n);
 }
 
 void hc_index_dir_remove(struct hc_index *index, struct hc_entry *entry)

@@ -110,6 +110,8 @@ struct hc_shard *hc_index_shard(struct hc_index *index, const struct hc_hash *ha
 unsigned hc_shard_number(const struct hc_shard *shard);
 void hc_shard_lock(struct hc_shard *shard);
 void hc_shard_unlock(struct hc_shard *shard);
+/* Fetches what a look-up or insert of the key reads first, while the caller does something else. */
+void hc_index_prefetch(struct hc_index *index, const struct hc_key *key);
 /* _locked. NULL when absent. */
 struct hc_entry *hc_shard_find(struct hc_shard *shard, const struct hc_key *key);
 /* _locked. New named entry, all else zero or NONE. -EEXIST (a named one is there), -ENOMEM. */
@@ -167,6 +169,10 @@ uint32_t hc_index_probe_max(struct hc_index *index);
 /* Directory lists. add and remove need the entry's shard locked; each entry is in at most one list.
  * When memory is out add logs it and the entry stays in no list. */
 void hc_index_dir_add(struct hc_index *index, struct hc_entry *entry, uint32_t dir);
+/* The same for entries that were just inserted and that nobody else can have found yet: no lock
+ * needed. */
+void hc_index_dir_add_many(struct hc_index *index, struct hc_entry *const *entries, size_t n,
+			   uint32_t dir);
 void hc_index_dir_remove(struct hc_index *index, struct hc_entry *entry);
 uint64_t hc_index_dir_count(struct hc_index *index, uint32_t dir);
 struct hc_dir_item {

@@ -18,6 +18,7 @@ struct hc_order {
 	struct hc_order_record *heap;
 	size_t n;
 	size_t room;
+	bool loose; /* appended to: not a heap */
 };
 
 int hc_order_create(struct hc_order **order_p)
@@ -98,6 +99,31 @@ static int hc_order_resize(struct hc_order *order, size_t room)
 	return 0;
 }
 
+static void hc_order_build_locked(struct hc_order *order)
+{
+	for (size_t i = order->n / HC_ORDER_CHILDREN + 1; i-- > 0;) {
+		if (i < order->n)
+			hc_heap_down(order->heap, order->n, i, order->heap[i]);
+	}
+	order->loose = false;
+}
+
+int hc_order_append(struct hc_order *order, const struct hc_order_record *records, size_t n)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&order->lock);
+	if (order->room - order->n < n)
+		rc = hc_order_resize(order, order->n + n + order->n / 2 + HC_ORDER_ROOM_MIN);
+	if (!rc && n) {
+		memcpy(order->heap + order->n, records, n * sizeof(*records));
+		order->n += n;
+		order->loose = true;
+	}
+	pthread_mutex_unlock(&order->lock);
+	return rc;
+}
+
 int hc_order_push(struct hc_order *order, const struct hc_order_record *record)
 {
 	int rc = 0;
@@ -106,7 +132,9 @@ int hc_order_push(struct hc_order *order, const struct hc_order_record *record)
 	if (order->n == order->room)
 		rc = hc_order_resize(order, order->room ? order->room + order->room / 2
 							: HC_ORDER_ROOM_MIN);
-	if (!rc)
+	if (!rc && order->loose)
+		order->heap[order->n++] = *record;
+	else if (!rc)
 		hc_heap_up(order->heap, order->n++, *record);
 	pthread_mutex_unlock(&order->lock);
 	return rc;
@@ -116,6 +144,8 @@ static bool hc_order_take_locked(struct hc_order *order, struct hc_order_record 
 {
 	if (!order->n)
 		return false;
+	if (order->loose)
+		hc_order_build_locked(order);
 	*record_p = order->heap[0];
 	if (--order->n)
 		hc_heap_down(order->heap, order->n, 0, order->heap[order->n]);
@@ -142,6 +172,8 @@ bool hc_order_peek(struct hc_order *order, struct hc_order_record *record_p)
 
 	pthread_mutex_lock(&order->lock);
 	found = order->n > 0;
+	if (order->loose)
+		hc_order_build_locked(order);
 	if (found)
 		*record_p = order->heap[0];
 	pthread_mutex_unlock(&order->lock);
@@ -169,9 +201,6 @@ void hc_order_rebase(struct hc_order *order, uint32_t by)
 		order->heap[i].key = (key & ~HC_ORDER_STAMP_MASK) | stamp << HC_ORDER_DEPTH_BITS;
 	}
 	/* Different stamps may have become one, where depth decides: the heap is built anew. */
-	for (size_t i = order->n / HC_ORDER_CHILDREN + 1; i-- > 0;) {
-		if (i < order->n)
-			hc_heap_down(order->heap, order->n, i, order->heap[i]);
-	}
+	hc_order_build_locked(order);
 	pthread_mutex_unlock(&order->lock);
 }

@@ -24,6 +24,10 @@ void hc_order_destroy(struct hc_order *order);
 uint64_t hc_order_key(const struct hc_entry *entry);
 /* -ENOMEM: the page just is no victim until it is pushed again. */
 int hc_order_push(struct hc_order *order, const struct hc_order_record *record);
+/* n records at the price of a copy; they are sorted in by the next pop or peek. -ENOMEM: none was
+ * pushed. */
+int hc_order_append(struct hc_order *order, const struct hc_order_record *records,
+		    size_t n) HC_MUST_CHECK;
 /* false when empty. */
 bool hc_order_pop(struct hc_order *order, struct hc_order_record *record_p);
 bool hc_order_peek(struct hc_order *order, struct hc_order_record *record_p);

@@ -9,6 +9,8 @@
  * room. Every row has exactly one form, so that what is read back and packed again is the same. */
 #include "index/rows.h"
 
+#include <endian.h>
+
 #define HC_ROW_VERSION    1
 #define HC_ROW_HAS_PARENT 0x1u
 #define HC_ROW_HAS_FILE   0x2u
@@ -62,7 +64,7 @@ struct hc_unpack {
 	int rc;
 };
 
-static void hc_unpack_bytes(struct hc_unpack *u, void *data, size_t n)
+static inline void hc_unpack_bytes(struct hc_unpack *u, void *data, size_t n)
 {
 	if (u->rc || u->n - u->at < n) {
 		u->rc = u->rc ? u->rc : -EBADMSG;
@@ -73,23 +75,29 @@ static void hc_unpack_bytes(struct hc_unpack *u, void *data, size_t n)
 	u->at += n;
 }
 
-static uint64_t hc_unpack_fixed(struct hc_unpack *u, size_t n_bytes)
+static inline uint8_t hc_unpack_byte(struct hc_unpack *u)
 {
-	uint8_t bytes[8];
-	uint64_t value = 0;
-
-	hc_unpack_bytes(u, bytes, n_bytes);
-	for (size_t i = 0; i < n_bytes; i++)
-		value |= (uint64_t)bytes[i] << (8 * i);
-	return value;
+	if (u->rc || u->at == u->n) {
+		u->rc = u->rc ? u->rc : -EBADMSG;
+		return 0;
+	}
+	return u->in[u->at++];
 }
 
-static uint64_t hc_unpack_number(struct hc_unpack *u, uint64_t max)
+static inline uint64_t hc_unpack_u64(struct hc_unpack *u)
+{
+	uint64_t value;
+
+	hc_unpack_bytes(u, &value, sizeof(value));
+	return le64toh(value);
+}
+
+static uint64_t hc_unpack_long_number(struct hc_unpack *u, uint64_t max)
 {
 	uint64_t value = 0;
 
 	for (unsigned shift = 0; shift < 64 && !u->rc; shift += 7) {
-		uint8_t b = (uint8_t)hc_unpack_fixed(u, 1);
+		uint8_t b = hc_unpack_byte(u);
 
 		if (shift == 63 && b > 1)
 			break;
@@ -102,6 +110,14 @@ static uint64_t hc_unpack_number(struct hc_unpack *u, uint64_t max)
 	}
 	u->rc = u->rc ? u->rc : -EBADMSG;
 	return 0;
+}
+
+static inline uint64_t hc_unpack_number(struct hc_unpack *u, uint64_t max)
+{
+	/* Most numbers are small. */
+	if (hc_likely(!u->rc && u->at < u->n && u->in[u->at] < 0x80 && u->in[u->at] <= max))
+		return u->in[u->at++];
+	return hc_unpack_long_number(u, max);
 }
 
 /* min: 1 where a name is never empty. */
@@ -128,7 +144,7 @@ static int hc_unpack_begin(struct hc_unpack *u, const void *in, size_t n_bytes)
 	uint8_t version;
 
 	*u = (struct hc_unpack){.in = in, .n = n_bytes};
-	version = (uint8_t)hc_unpack_fixed(u, 1);
+	version = hc_unpack_byte(u);
 	if (!u->rc && version > HC_ROW_VERSION)
 		u->rc = -EPROTO;
 	else if (!u->rc && version != HC_ROW_VERSION)
@@ -178,6 +194,23 @@ size_t hc_row_page_pack(const struct hc_row_page *row, void *out)
 	return p.n;
 }
 
+int hc_row_page_peek(const void *in, size_t n_bytes, const struct hc_hash **hash_p,
+		     const struct hc_hash **parent_p)
+{
+	const uint8_t *bytes = in;
+	size_t n_parent;
+
+	_Static_assert(_Alignof(struct hc_hash) == 1, "may lie anywhere");
+	if (n_bytes < 2 || bytes[0] != HC_ROW_VERSION)
+		return -EBADMSG;
+	n_parent = bytes[1] & HC_ROW_HAS_PARENT ? HC_HASH_BYTES : 0;
+	if (n_bytes < 2 + HC_HASH_BYTES + n_parent)
+		return -EBADMSG;
+	*hash_p = (const struct hc_hash *)(bytes + 2);
+	*parent_p = n_parent ? (const struct hc_hash *)(bytes + 2 + HC_HASH_BYTES) : NULL;
+	return 0;
+}
+
 int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p)
 {
 	struct hc_row_page row;
@@ -188,7 +221,7 @@ int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p
 	memset(&row, 0, offsetof(struct hc_row_page, name) + 1);
 	if (hc_unpack_begin(&u, in, n_bytes))
 		return u.rc;
-	has = (uint8_t)hc_unpack_fixed(&u, 1);
+	has = hc_unpack_byte(&u);
 	if (has & ~HC_ROW_HAS_ALL)
 		return -EBADMSG;
 	hc_unpack_bytes(&u, row.hash.bytes, HC_HASH_BYTES);
@@ -197,8 +230,8 @@ int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p
 		if (hc_hash_is_zero(&row.parent))
 			return -EBADMSG;
 	}
-	row.checksum = hc_unpack_fixed(&u, 8);
-	row.mtime_ns = hc_unpack_fixed(&u, 8);
+	row.checksum = hc_unpack_u64(&u);
+	row.mtime_ns = hc_unpack_u64(&u);
 	row.size_bytes = hc_unpack_number(&u, UINT32_MAX);
 	if (has & HC_ROW_HAS_FILE) {
 		row.file = hc_unpack_number(&u, UINT64_MAX);
@@ -244,7 +277,7 @@ int hc_row_dir_unpack(const void *in, size_t n_bytes, struct hc_row_dir *row_p)
 
 	if (hc_unpack_begin(&u, in, n_bytes))
 		return u.rc;
-	row.mtime_ns = hc_unpack_fixed(&u, 8);
+	row.mtime_ns = hc_unpack_u64(&u);
 	row.parent = (uint32_t)hc_unpack_number(&u, UINT32_MAX);
 	row.uid = (uint32_t)hc_unpack_number(&u, UINT32_MAX);
 	row.gid = (uint32_t)hc_unpack_number(&u, UINT32_MAX);
@@ -282,7 +315,7 @@ int hc_row_file_unpack(const void *in, size_t n_bytes, struct hc_row_file *row_p
 
 	if (hc_unpack_begin(&u, in, n_bytes))
 		return u.rc;
-	row.mtime_ns = hc_unpack_fixed(&u, 8);
+	row.mtime_ns = hc_unpack_u64(&u);
 	row.size_bytes = hc_unpack_number(&u, INT64_MAX);
 	row.dir = (uint32_t)hc_unpack_number(&u, UINT32_MAX);
 	row.uid = (uint32_t)hc_unpack_number(&u, UINT32_MAX);

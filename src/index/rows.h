@@ -71,6 +71,10 @@ size_t hc_row_file_pack(const struct hc_row_file *row, void *out);
 size_t hc_row_space_pack(const struct hc_row_space *row, void *out);
 /* Behind the end of name, row_p stays as it was. */
 int hc_row_page_unpack(const void *in, size_t n_bytes, struct hc_row_page *row_p) HC_MUST_CHECK;
+/* Where hash and parent (NULL: none) of a packed page row lie, for who wants to know before it is
+ * unpacked; says nothing of the rest. */
+int hc_row_page_peek(const void *in, size_t n_bytes, const struct hc_hash **hash_p,
+		     const struct hc_hash **parent_p) HC_MUST_CHECK;
 int hc_row_dir_unpack(const void *in, size_t n_bytes, struct hc_row_dir *row_p) HC_MUST_CHECK;
 int hc_row_file_unpack(const void *in, size_t n_bytes, struct hc_row_file *row_p) HC_MUST_CHECK;
 int hc_row_space_unpack(const void *in, size_t n_bytes, struct hc_row_space *row_p) HC_MUST_CHECK;

@@ -1,34 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a start finds: catalog rows become pages on disk; READY slots of an earlier daemon's pool
  * become pages in memory (the highest sequence of a key wins); page files without a catalog are
- * read back in the background. One thread, before any other of the node runs, except for the
- * rebuild. */
-#include "node/internal.h"
-
-/* Chains that are being published at one time. */
-#define HC_ADOPT_TAILS 32u
-
-/* The last page of a chain, as far as rows were read. */
-struct hc_adopt_tail {
-	struct hc_link page; /* number HC_ENTRY_NONE: none */
-	struct hc_hash hash;
-	uint32_t series;
-	uint32_t depth;
-};
-
-struct hc_adopt {
-	struct hc_node *node;
-	struct hc_adopt_tail tails[HC_ADOPT_TAILS];
-	uint32_t tail_next;
-	struct hc_recency *recency; /* by sequence */
-	size_t n_recency, recency_i;
-	uint64_t recency_last; /* highest sequence in it */
-	uint32_t stamp_last;
-	uint64_t n_bad;
-	uint32_t space_last; /* priority cache */
-	uint8_t priority_last;
-	uint32_t dir_last; /* known to be there */
-};
+ * read back in the background. Before any other thread of the node runs, except for the rebuild. */
+#include "node/adopt.h"
 
 static int hc_recency_compare(const void *a, const void *b)
 {
@@ -43,34 +17,44 @@ static void hc_adopt_recency(struct hc_adopt *adopt)
 
 	if (hc_catalog_recency_load(adopt->node->catalog, &adopt->recency, &adopt->n_recency))
 		adopt->n_recency = 0;
+	for (size_t i = 0; i < adopt->n_recency; i++) {
+		const struct hc_recency *row = &adopt->recency[i];
+
+		sorted = sorted && (!i || row[-1].sequence < row->sequence);
+		if (row->stamp > adopt->stamp_last)
+			adopt->stamp_last = row->stamp;
+	}
 	/* Stored in that order. */
-	for (size_t i = 1; i < adopt->n_recency && sorted; i++)
-		sorted = adopt->recency[i - 1].sequence < adopt->recency[i].sequence;
 	if (!sorted)
 		qsort(adopt->recency, adopt->n_recency, sizeof(*adopt->recency),
 		      hc_recency_compare);
-	for (size_t i = 0; i < adopt->n_recency; i++) {
-		if (adopt->recency[i].stamp > adopt->stamp_last)
-			adopt->stamp_last = adopt->recency[i].stamp;
-	}
 	if (adopt->n_recency)
 		adopt->recency_last = adopt->recency[adopt->n_recency - 1].sequence;
 	hc_index_stamp_restore(adopt->node->index, adopt->stamp_last + 1);
-	hc_index_reserve(adopt->node->index, adopt->n_recency);
 }
 
-/* Rows come in the order of their sequence, as the recency array does: one merge. What was
- * published after recency was last stored is the newest of all. */
-static void hc_adopt_stamp(struct hc_adopt *adopt, struct hc_entry *entry)
+const struct hc_recency *hc_adopt_recency_find(const struct hc_adopt *adopt, uint64_t sequence)
 {
-	while (adopt->recency_i < adopt->n_recency &&
-	       adopt->recency[adopt->recency_i].sequence < entry->sequence)
-		adopt->recency_i++;
-	if (adopt->recency_i < adopt->n_recency &&
-	    adopt->recency[adopt->recency_i].sequence == entry->sequence) {
-		entry->stamp = adopt->recency[adopt->recency_i].stamp;
-		entry->hits =
-			(uint16_t)hc_min_u64(adopt->recency[adopt->recency_i].hits, UINT16_MAX);
+	size_t from = 0, to = adopt->n_recency;
+
+	while (from < to) {
+		size_t at = from + (to - from) / 2;
+
+		if (adopt->recency[at].sequence < sequence)
+			from = at + 1;
+		else
+			to = at;
+	}
+	return from < adopt->n_recency ? &adopt->recency[from] : NULL;
+}
+
+/* What was published after recency was last stored is the newest of all. */
+void hc_adopt_stamp(const struct hc_adopt *adopt, const struct hc_recency *recency,
+		    struct hc_entry *entry)
+{
+	if (recency && recency->sequence == entry->sequence) {
+		entry->stamp = recency->stamp;
+		entry->hits = (uint16_t)hc_min_u64(recency->hits, UINT16_MAX);
 	} else if (entry->sequence > adopt->recency_last) {
 		entry->stamp = adopt->stamp_last + 1;
 	}
@@ -83,29 +67,6 @@ static uint8_t hc_adopt_priority(struct hc_adopt *adopt, uint32_t space)
 		adopt->priority_last = hc_node_space_priority(adopt->node, space);
 	}
 	return adopt->priority_last;
-}
-
-/* Rows come in the order in which pages were published: a page is taken to follow the last one of
- * its series that was one less deep, or its parent where that is known. */
-static void hc_adopt_link(struct hc_adopt *adopt, const struct hc_entry *entry)
-{
-	struct hc_adopt_tail *tail = NULL;
-
-	for (uint32_t i = 1; i <= HC_ADOPT_TAILS && entry->depth; i++) {
-		struct hc_adopt_tail *t = &adopt->tails[(adopt->tail_next - i) % HC_ADOPT_TAILS];
-
-		if (t->series == entry->series && t->depth + 1 == entry->depth &&
-		    (hc_hash_is_zero(&entry->parent) || hc_hash_equal(&entry->parent, &t->hash))) {
-			tail = t;
-			break;
-		}
-	}
-	if (tail)
-		hc_links_set(adopt->node->links, tail->page, hc_entry_link(entry));
-	else
-		tail = &adopt->tails[adopt->tail_next++ % HC_ADOPT_TAILS];
-	*tail = (struct hc_adopt_tail){hc_entry_link(entry), entry->hash, entry->series,
-				       entry->depth};
 }
 
 /* Makes room for a body of `sequence`: an older one of the key goes. -EEXIST when a newer (or the
@@ -180,9 +141,7 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 		hc_family_adopt(node, entry);
 		if (row->dir)
 			hc_index_dir_add(node->index, entry, row->dir);
-		hc_adopt_stamp(adopt, entry);
-		if (catalogued)
-			hc_adopt_link(adopt, entry);
+		hc_adopt_stamp(adopt, hc_adopt_recency_find(adopt, sequence), entry);
 		hc_entry_push_space(node, entry);
 		hc_disk_account(node, entry->disk, 1, entry->size_bytes);
 	}
@@ -194,12 +153,36 @@ static int hc_adopt_disk(struct hc_node *node, const struct hc_row_page *row, ui
 	return rc;
 }
 
-static int hc_adopt_row(void *arg, uint64_t key, const void *value, size_t n_bytes)
+/* An older body of a page that is there: a kill came between the new row and its removal. */
+static void hc_adopt_older(struct hc_node *node, const struct hc_row_page *row, uint64_t sequence)
 {
-	struct hc_adopt *adopt = arg;
+	struct hc_after after = {
+		.quiet = true,
+		.remove_row = true,
+		.remove_file = true,
+		.disk_id = row->disk,
+		.number = HC_ENTRY_NONE,
+		.page =
+			{
+				.sequence = sequence,
+				.size_bytes = row->size_bytes,
+				.checksum = row->checksum,
+				.hash = row->hash,
+				.parent = row->parent,
+				.series = row->series,
+				.depth = row->depth,
+			},
+	};
+
+	hc_attrs_drop(hc_registry_attrs(node->registry), HC_ATTRS_PAGE, sequence);
+	hc_after_run(node, &after);
+}
+
+static int hc_adopt_row(struct hc_adopt *adopt, const struct hc_adopt_later *later)
+{
 	struct hc_row_page row;
 	struct hc_dir_info dir;
-	int rc = hc_row_page_unpack(value, n_bytes, &row);
+	int rc = hc_row_page_unpack(later->value, later->n_bytes, &row);
 
 	if (!rc && row.dir && row.dir != adopt->dir_last) {
 		if (hc_dir_get(adopt->node->registry, row.dir, &dir))
@@ -208,12 +191,40 @@ static int hc_adopt_row(void *arg, uint64_t key, const void *value, size_t n_byt
 			adopt->dir_last = row.dir;
 	}
 	if (!rc)
-		rc = hc_adopt_disk(adopt->node, &row, key, adopt, true);
-	if (rc == -ENOMEM)
-		return rc;
-	if (rc)
+		rc = hc_adopt_disk(adopt->node, &row, later->sequence, adopt, true);
+	if (rc == -EEXIST)
+		hc_adopt_older(adopt->node, &row, later->sequence);
+	else if (rc && rc != -ENOMEM)
 		adopt->n_bad++;
-	return 0;
+	return rc == -ENOMEM ? rc : 0;
+}
+
+static int hc_later_compare(const void *a, const void *b)
+{
+	const struct hc_adopt_later *x = a, *y = b;
+
+	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+static int hc_adopt_catalog(struct hc_adopt *adopt)
+{
+	struct hc_adopt_laters laters = {.n = 0};
+	int rc, err = 0;
+
+	pthread_mutex_init(&laters.lock, NULL);
+	rc = hc_adopt_rows(adopt, &laters);
+	if (laters.n)
+		qsort(laters.items, laters.n, sizeof(*laters.items), hc_later_compare);
+	for (size_t i = 0; i < laters.n && !err; i++)
+		err = hc_adopt_row(adopt, &laters.items[i]);
+	for (size_t i = 0; i < laters.n; i++)
+		free(laters.items[i].value);
+	free(laters.items);
+	pthread_mutex_destroy(&laters.lock);
+	if (adopt->n_bad)
+		hc_warn(HC_NODE, "%llu catalog rows could not be used",
+			(unsigned long long)adopt->n_bad);
+	return rc ? rc : err;
 }
 
 /* --- the pool --- */
@@ -348,7 +359,7 @@ int hc_adopt_all(struct hc_node *node, bool rebuild)
 
 	if (node->catalog) {
 		hc_adopt_recency(&adopt);
-		rc = hc_catalog_load(node->catalog, HC_TABLE_PAGES, hc_adopt_row, &adopt);
+		rc = hc_adopt_catalog(&adopt);
 		if (rc == -EBADMSG) {
 			hc_error(HC_NODE,
 				 "the catalog is damaged: it is rebuilt from the page files");
@@ -358,9 +369,6 @@ int hc_adopt_all(struct hc_node *node, bool rebuild)
 				rc = hc_registry_put_all(node->registry);
 			rebuild = true;
 		}
-		if (adopt.n_bad)
-			hc_warn(HC_NODE, "%llu catalog rows could not be used",
-				(unsigned long long)adopt.n_bad);
 	}
 	if (!rc && node->pool_dir[0]) {
 		hc_adopt_classes(node);

@@ -253,33 +253,38 @@ void hc_entry_settle(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 	hc_entry_push_space(node, entry);
 }
 
+int hc_family_add_locked(struct hc_node *node, struct hc_shard *shard, const struct hc_key *key,
+			 int mem, int disk)
+{
+	struct hc_entry *entry = hc_shard_find(shard, key);
+
+	if (!entry)
+		return hc_ghosts_add(node->ghosts[hc_shard_number(shard)], key, mem, disk);
+	hc_assert(mem >= 0 || entry->n_children_mem >= (uint32_t)-mem);
+	hc_assert(disk >= 0 || entry->n_children_disk >= (uint32_t)-disk);
+	entry->n_children_mem += (uint32_t)mem;
+	entry->n_children_disk += (uint32_t)disk;
+	/* Parked while it had children: a victim again. */
+	if ((mem < 0 || disk < 0) && hc_entry_settled(entry)) {
+		if (!entry->n_children_mem)
+			hc_entry_push_mem(node, entry);
+		hc_entry_push_space(node, entry);
+	}
+	return 0;
+}
+
 int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *parent, int mem,
 		  int disk)
 {
 	struct hc_key key = {series, *parent};
 	struct hc_shard *shard;
-	struct hc_entry *entry;
-	int rc = 0;
+	int rc;
 
 	if (hc_hash_is_zero(parent) || (!mem && !disk))
 		return 0;
 	shard = hc_node_shard(node, parent);
 	hc_shard_lock(shard);
-	entry = hc_shard_find(shard, &key);
-	if (entry) {
-		hc_assert(mem >= 0 || entry->n_children_mem >= (uint32_t)-mem);
-		hc_assert(disk >= 0 || entry->n_children_disk >= (uint32_t)-disk);
-		entry->n_children_mem += (uint32_t)mem;
-		entry->n_children_disk += (uint32_t)disk;
-		/* Parked while it had children: a victim again. */
-		if ((mem < 0 || disk < 0) && hc_entry_settled(entry)) {
-			if (!entry->n_children_mem)
-				hc_entry_push_mem(node, entry);
-			hc_entry_push_space(node, entry);
-		}
-	} else {
-		rc = hc_ghosts_add(node->ghosts[hc_shard_index(node, parent)], &key, mem, disk);
-	}
+	rc = hc_family_add_locked(node, shard, &key, mem, disk);
 	hc_shard_unlock(shard);
 	return rc;
 }

@@ -301,6 +301,9 @@ void hc_after_run(struct hc_node *node, struct hc_after *after);
  * there. */
 int hc_family_add(struct hc_node *node, uint32_t series, const struct hc_hash *parent, int mem,
 		  int disk);
+/* The same with the parent's shard locked. */
+int hc_family_add_locked(struct hc_node *node, struct hc_shard *shard, const struct hc_key *key,
+			 int mem, int disk);
 /* A fresh entry takes the counts of children that came before it. */
 void hc_family_adopt(struct hc_node *node, struct hc_entry *entry);
 void hc_entry_info(struct hc_node *node, const struct hc_entry *entry, struct hc_page_info *info_p);
