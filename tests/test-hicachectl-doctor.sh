@@ -77,6 +77,17 @@ found fail fuse '/dev/fuse: No such file'
 echo 'nodev	tmpfs' >"$root/proc/filesystems"
 doctor
 found fail fuse 'the kernel has no fuse file system'
+# A container's bind mounts.
+cat >"$root/proc/self/mountinfo" <<END
+90 1 0:50 /kv $tmp/private rw,relatime - fuse.hicachefs /var/cache rw
+91 1 0:50 /k\\040v $tmp/slave rw,relatime master:7 - fuse.hicachefs /var/cache rw
+92 1 0:50 / $tmp/whole rw,relatime - fuse.hicachefs /var/cache rw
+93 1 0:50 /kv $tmp/other rw,relatime - ext4 /dev/sda rw
+END
+doctor
+found warn mount "$tmp/private shows the space kv, and takes no mounts from the host"
+found ok mount "$tmp/slave shows the space k v, and follows"
+not_found '[a-z]*' mount "$tmp/(whole|other) shows"
 unset HICACHE_DOCTOR_ROOT
 
 # Directories, without any daemon.

@@ -98,6 +98,9 @@ head -c 300000 /dev/urandom >"$tmp/page-1"
 container sh -c 'cp "$1" "$2.tmp" && mv "$2.tmp" "$2"' - "$tmp/page-1" "$inside/kv/$(name_of 1)" || fail "replacing a page in the container"
 same 1
 
+container "$hicachectl_bin" doctor >"$tmp/out"
+grep -q "^ok  *mount  *$inside/kv shows the space space-a, and follows the host" "$tmp/out" || fail "doctor in the container: $(cat "$tmp/out")"
+
 # A stop and a start.
 unbind_space
 stop_daemon || fail "the daemon ended with status $?"
@@ -119,6 +122,8 @@ bind_space
 same 1
 same 2
 page 3
+container "$hicachectl_bin" doctor >"$tmp/out" && fail "doctor in the container finds no dead mount: $(cat "$tmp/out")"
+grep -q "^fail  *mount  *$tmp/plain shows the space space-a of a daemon that is gone" "$tmp/out" || fail "doctor in the container: $(cat "$tmp/out")"
 # A bind mount without propagation shows the first daemon's mount for ever.
 ls "$tmp/plain" >/dev/null 2>&1 && fail "a plain bind mount of the space survived: the manual need not ask for rslave"
 

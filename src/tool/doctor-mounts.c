@@ -318,6 +318,53 @@ static void hc_doctor_options(struct hc_doctor *doctor, const char *mount)
 			       "%s is read-only: nothing new is cached", mount);
 }
 
+/* A bind mount of one space, as containers have it. Fields as in hc_mounts_parse. */
+static void hc_doctor_bind(struct hc_doctor *doctor, char *line)
+{
+	char *dash = strstr(line, " - "), *fields[6], *rest = line;
+	int rc;
+
+	if (!dash || strncmp(dash + 3, "fuse.hicachefs ", 15))
+		return;
+	*dash = 0;
+	for (size_t i = 0; i < HC_ARRAY_SIZE(fields); i++) {
+		fields[i] = strsep(&rest, " ");
+		if (!fields[i])
+			return;
+	}
+	if (!strcmp(fields[3], "/"))
+		return;
+	hc_unescape_octal(fields[3]);
+	hc_unescape_octal(fields[4]);
+	rc = hc_mount_answers(fields[4]);
+	if (rc == -ENOTCONN || rc == -ECONNABORTED)
+		hc_doctor_find(doctor, HC_FINDING_FAIL, "mount",
+			       "bind the space again on the host, below a directory that this "
+			       "container has as rslave; see hicachefs(1), CONTAINERS",
+			       "%s shows the space %s of a daemon that is gone", fields[4],
+			       fields[3] + 1);
+	else if (!rest || (!strstr(rest, "master:") && !strstr(rest, "shared:")))
+		hc_doctor_find(doctor, HC_FINDING_WARN, "mount",
+			       "give the container the directory above as rslave: else it keeps a "
+			       "dead mount when the daemon is started anew; see hicachefs(1), "
+			       "CONTAINERS",
+			       "%s shows the space %s, and takes no mounts from the host",
+			       fields[4], fields[3] + 1);
+	else
+		hc_doctor_find(doctor, HC_FINDING_OK, "mount", NULL,
+			       "%s shows the space %s, and follows the host's mounts", fields[4],
+			       fields[3] + 1);
+}
+
+static void hc_doctor_binds(struct hc_doctor *doctor)
+{
+	hc_autofree char *text = hc_doctor_read(doctor, "/proc/self/mountinfo");
+	char *rest = text, *line;
+
+	while (rest && (line = strsep(&rest, "\n")))
+		hc_doctor_bind(doctor, line);
+}
+
 static void hc_doctor_left_pools(struct hc_doctor *doctor)
 {
 	struct hc_pool_found *found;
@@ -357,5 +404,6 @@ void hc_doctor_mounts(struct hc_doctor *doctor, const char *mount_arg)
 	if (!n)
 		hc_doctor_find(doctor, HC_FINDING_OK, "mount", NULL, "no hicachefs is mounted");
 	hc_mounts_free(mounts, n);
+	hc_doctor_binds(doctor);
 	hc_doctor_left_pools(doctor);
 }

@@ -10,8 +10,7 @@
 
 #define HC_MOUNTINFO_BYTES_MAX (16 * HC_MIB)
 
-/* Undoes \040 and the like in place. */
-static void hc_unescape_octal(char *text)
+void hc_unescape_octal(char *text)
 {
 	char *to = text;
 

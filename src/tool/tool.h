@@ -56,6 +56,8 @@ int hc_status_read(const char *mount, char **json_p) HC_MUST_CHECK;
 int hc_mounts_list(char ***mounts_p, size_t *n_p) HC_MUST_CHECK;
 /* The same from the text of mountinfo. */
 int hc_mounts_parse(const char *text, char ***mounts_p, size_t *n_p) HC_MUST_CHECK;
+/* Undoes \040 and the like of the kernel's tables, in place. */
+void hc_unescape_octal(char *text);
 void hc_mounts_free(char **mounts, size_t n);
 /* The mount point that is meant (heap), or an exit status with a message. */
 int hc_mount_find(const struct hc_tool *tool, char **mount_p) HC_MUST_CHECK;
