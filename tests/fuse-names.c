@@ -84,7 +84,7 @@ static void refused(void)
 	check(sys(symlink("note", at("other"))), -EPERM);
 	check(sys(mknod(at("other"), S_IFIFO | 0644, 0)), -EPERM);
 	check(sys(mknod(at("other"), S_IFCHR | 0644, makedev(1, 3))), -EPERM);
-	check(sys(setxattr(at("note"), "user.x", "1", 1, 0)), -EOPNOTSUPP);
+	check(sys(setxattr(at("note"), "trusted.x", "1", 1, 0)), -EOPNOTSUPP);
 	check(sys(getxattr(at("note"), "security.capability", name, sizeof(name))), -EOPNOTSUPP);
 	memset(name, 'n', sizeof(name));
 	name[256] = '\0';
