@@ -130,6 +130,17 @@ assert_eq "log-level without a word" error "$(ctl log-level)"
 expect_error 'loud: .*error\|warn\|info\|debug\|trace' "$hicachectl_bin" -m "$mnt" log-level loud
 stop_daemon || fail "the daemon ended with status $?"
 
+# Where standard error is the journal, lines carry their level; elsewhere, and with another's stream, they do not.
+: >"$tmp/journal"
+for stream in "$(stat -c %d:%i "$tmp/journal")" 1:1; do
+	JOURNAL_STREAM=$stream timeout 60 "$hicachefs_bin" -f "$tmp/nothere" "$mnt" 2>"$tmp/journal" && fail "no error for a cache that is not there"
+	case $stream in
+	1:1) want='hicachefs: error: cache directory' ;;
+	*) want='<3>hicachefs: error: cache directory' ;;
+	esac
+	assert_eq "lines of the journal $stream" 1 "$(grep -c "^$want" "$tmp/journal")"
+done
+
 # The unit.
 unit=$top_builddir/contrib/systemd/hicachefs@.service
 [ -e "$unit" ] || { echo "note: configured without systemd units"; exit 0; }
