@@ -124,7 +124,7 @@ found ok pool '64M'
 found ok cache "$cache is a cache"
 found ok series '1 series, 1 of them undeclared'
 found ok counters 'no damage'
-grep -Eq '^ok +passthrough ' "$tmp/out" || fail "nothing about passthrough: $(cat "$tmp/out")"
+grep -Eq '^(ok|warn) +passthrough +.*: (on|off)' "$tmp/out" || fail "nothing about passthrough: $(cat "$tmp/out")"
 grep -Eq '^[0-9]+ ok, [0-9]+ to look at, [0-9]+ to change$' "$tmp/out" || fail "no sum: $(cat "$tmp/out")"
 # Damage is found once it was seen.
 ctl sync && ctl evict --memory >/dev/null || fail "evict"

@@ -230,7 +230,16 @@ static void hc_doctor_passthrough(struct hc_doctor *doctor, const char *mount)
 		return;
 	line += strlen(mark);
 	line[strcspn(line, "\n")] = 0;
-	hc_doctor_find(doctor, HC_FINDING_OK, "passthrough", NULL, "%s", line);
+	/* Where it was not wanted, or cannot be, there is nothing to mend. */
+	if (strncmp(line, "off: ", 5) || strstr(line, "passthrough=off") ||
+	    strstr(line, "disk_size=0"))
+		hc_doctor_find(doctor, HC_FINDING_OK, "passthrough", NULL, "%s: %s", mount, line);
+	else
+		hc_doctor_find(
+			doctor, HC_FINDING_WARN, "passthrough",
+			"mend that, and every read of a page on disk is spared a copy through "
+			"the daemon",
+			"%s: %s", mount, line);
 }
 
 static void hc_doctor_daemon(struct hc_doctor *doctor, const char *mount)
