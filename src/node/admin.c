@@ -4,6 +4,7 @@
 
 #define HC_ADMIN_BATCH   1024u
 #define HC_ADMIN_LOOK_NS (20 * HC_NS_PER_MS)
+#define HC_SYNC_ROUNDS   4 /* a sync of a cache that is written meanwhile */
 
 struct hc_admin_pick {
 	struct hc_node *node;
@@ -68,12 +69,15 @@ static int hc_sync_catalog(struct hc_node *node, uint64_t deadline_ns)
 	}
 }
 
+/* A disk that is out has nothing that could be saved: its pages are misses. */
 static int hc_sync_media(struct hc_node *node, uint64_t deadline_ns)
 {
+	uint16_t n_out = 0;
+
 	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
 		int rc = node->store->ops->sync(node->store, disk);
 
-		if (rc)
+		if (rc && (rc != -ENODEV || ++n_out == hc_node_n_disks(node)))
 			return rc;
 	}
 	return node->catalog ? hc_sync_catalog(node, deadline_ns) : 0;
@@ -174,15 +178,11 @@ static void hc_sync_count_one(struct hc_node *node, const struct hc_page_info *p
 		++*n;
 }
 
-int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
+/* One round: asks for everything, waits, counts what is not there. */
+static int hc_sync_round(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 {
-	uint64_t n_left = 0;
-	int rc;
+	int rc = hc_admin_walk(node, hc_sync_force_one, NULL);
 
-	*n_left_p = 0;
-	if (node->config.disk_off || !node->store)
-		return 0;
-	rc = hc_admin_walk(node, hc_sync_force_one, NULL);
 	while (!rc && hc_backup_busy(node)) {
 		uint64_t seen = hc_wait_seen(&node->room), now_ns = hc_clock_now_ns();
 
@@ -192,8 +192,26 @@ int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 			hc_wait_for(&node->room, seen,
 				    hc_min_u64(deadline_ns, now_ns + HC_ADMIN_LOOK_NS));
 	}
+	*n_left_p = 0;
 	if (!rc)
-		rc = hc_admin_walk(node, hc_sync_count_one, &n_left);
+		rc = hc_admin_walk(node, hc_sync_count_one, n_left_p);
+	return rc;
+}
+
+int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
+{
+	uint64_t n_left = 0;
+	int rc = 0;
+
+	*n_left_p = 0;
+	if (node->config.disk_off || !node->store)
+		return 0;
+	/* What was published meanwhile is counted as left, but nobody had asked for it. */
+	for (int i = 0; i < HC_SYNC_ROUNDS; i++) {
+		rc = hc_sync_round(node, deadline_ns, &n_left);
+		if (rc || !n_left || hc_clock_now_ns() >= deadline_ns)
+			break;
+	}
 	*n_left_p = n_left;
 	if (rc)
 		return rc;
