@@ -277,6 +277,8 @@ static inline struct hc_fs *hc_req_fs(fuse_req_t req)
 /* Engines know ENOSPC: a quota that is full is answered with it, too. */
 static inline void hc_reply_err(fuse_req_t req, int err)
 {
+	if (err == -EIO)
+		hc_fs_count(hc_req_fs(req), eio_replies);
 	fuse_reply_err(req, err == -EDQUOT ? ENOSPC : -err);
 }
 

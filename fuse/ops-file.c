@@ -20,10 +20,12 @@ struct hc_ask {
 	uint64_t ino;
 	bool writer;
 	bool trunc;
-	bool direct;         /* O_DIRECT */
-	bool again;          /* sent round before; the node is what its LOOKUP was told */
-	bool sent;           /* it is answered ESTALE, and marked */
-	uint64_t size_bytes; /* that was told of a node that is gone; 0: not known */
+	bool direct; /* O_DIRECT */
+	bool again;  /* sent round before; the node is what its LOOKUP was told */
+	bool sent;   /* it is answered ESTALE, and marked */
+	/* of the node, as it was told; size 0, mode 0: not known */
+	uint64_t size_bytes;
+	struct hc_owner owner;
 };
 
 /* Somebody else's body, or a page: the kernel is sent round again for an own one. */
@@ -309,8 +311,13 @@ static int write_named(struct hc_fs *fs, const struct hc_there *there, uint32_t 
 		return open_named_file(fs, there->file.id, ask, handle_p);
 	if (there->kind == HC_F_BODY && hc_body_is_own(there->body, &ask->opener, ask->trunc))
 		return open_named_body(fs, there->body, ask, handle_p);
-	if (!hc_there_owner(there, &owner))
-		return there->kind == HC_F_DIR ? -EISDIR : -ENOENT;
+	if (there->kind == HC_F_DIR)
+		return -EISDIR;
+	/* The name went meanwhile, too (a rename): it may have been O_CREAT, which OPEN does not
+	 * say. */
+	owner = ask->owner;
+	if (!hc_there_owner(there, &owner) && !owner.mode)
+		return -ENOENT;
 	err = hc_there_own(fs, there, dir, name, &ask->opener, &owner, ask->trunc, false, &body);
 	if (err)
 		return err;
@@ -384,6 +391,16 @@ static int open_gone(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **ha
 	return -ESTALE;
 }
 
+static struct hc_owner body_owner(struct hc_body *body)
+{
+	struct hc_owner owner;
+
+	pthread_rwlock_rdlock(&body->rw);
+	owner = body->owner;
+	pthread_rwlock_unlock(&body->rw);
+	return owner;
+}
+
 static int open_ino(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_ask *ask,
 		    struct hc_handle **handle_p)
 {
@@ -392,6 +409,10 @@ static int open_ino(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_ask *ask
 
 	if (fnode) {
 		hc_tree_view(fs->tree, fnode, &view);
+		ask->size_bytes = view.size_bytes;
+		ask->owner = view.owner;
+		if (view.body)
+			ask->owner = body_owner(view.body);
 		err = open_view(fs, fnode, &view, ask, handle_p);
 		/* It turned into a page or file between view and open. */
 		if (err == -ESTALE && !ask->sent && view.kind == HC_F_BODY) {
@@ -402,7 +423,6 @@ static int open_ino(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_ask *ask
 		}
 		hc_body_put(view.body);
 	}
-	ask->size_bytes = view.size_bytes;
 	if (err == -ESTALE && !ask->sent)
 		err = open_gone(fs, ask, handle_p);
 	return err;
@@ -613,13 +633,25 @@ static void read_page(fuse_req_t req, const struct hc_ref *ref, size_t n, uint64
 	fuse_reply_buf(req, n ? (const char *)ref->data + offset : NULL, n);
 }
 
+/* `want` bytes are there: fewer, or none, is a failure that no engine should ever see. */
+static void reply_read(fuse_req_t req, const void *data, size_t got, size_t want, int err)
+{
+	if (err || got < want)
+		hc_fs_count(hc_req_fs(req), read_failures);
+	if (err)
+		hc_reply_err(req, err);
+	else
+		fuse_reply_buf(req, data, got);
+}
+
 /* rw held for reading. */
 static void read_body_locked(fuse_req_t req, struct hc_body *body, size_t n, uint64_t offset)
 {
 	hc_autofree char *buf = NULL;
 	const void *data = NULL;
 	uint64_t size;
-	size_t got = 0;
+	size_t got = 0, want;
+	struct stat st;
 	int err = 0;
 
 	if (body->has_page) {
@@ -630,7 +662,11 @@ static void read_body_locked(fuse_req_t req, struct hc_body *body, size_t n, uin
 		size = hc_fill_size(body->fill);
 		n = offset >= size ? 0 : hc_min_u64(n, size - offset);
 		data = n ? hc_fill_peek(body->fill, offset, n) : NULL;
+	} else if (body->fd >= 0 && fstat(body->fd, &st) == 0) {
+		n = offset >= (uint64_t)st.st_size ? 0
+						   : hc_min_u64(n, (uint64_t)st.st_size - offset);
 	}
+	want = n;
 	if (n && !data) {
 		buf = malloc(n);
 		if (!buf)
@@ -644,10 +680,7 @@ static void read_body_locked(fuse_req_t req, struct hc_body *body, size_t n, uin
 		data = buf;
 		n = got;
 	}
-	if (err)
-		hc_reply_err(req, err);
-	else
-		fuse_reply_buf(req, data, n);
+	reply_read(req, data, n, want, err);
 }
 
 static void read_file(fuse_req_t req, struct hc_openfile *of, size_t n, uint64_t offset)
@@ -656,10 +689,7 @@ static void read_file(fuse_req_t req, struct hc_openfile *of, size_t n, uint64_t
 	size_t got = 0;
 	int err = buf ? hc_openfile_read(of, buf, n, offset, &got) : -ENOMEM;
 
-	if (err)
-		hc_reply_err(req, err);
-	else
-		fuse_reply_buf(req, buf, got);
+	reply_read(req, buf, got, 0, err);
 }
 
 void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct fuse_file_info *fi)

@@ -176,11 +176,21 @@ _pick_daemon()
 	[ -n "$_pid" ] || fail "no daemon runs${1:+ on $1}"
 }
 
+# No engine ever sees an EIO, or a read that ends before the page does: the daemon counts them. A test
+# that means an EIO (a sync of a dead disk) sets HC_EIO_EXPECTED.
+_no_read_failed()
+{
+	[ -z "${HC_EIO_EXPECTED-}" ] && is_running "$_pid" && is_mounted "$_mnt" || return 0
+	_bad=$(timeout 5 awk '$1 ~ /^fs_(eio_replies|read_failures)$/ && $2 > 0' "$_mnt/.hicache/stats" 2>/dev/null)
+	[ -z "$_bad" ] || fail "the daemon on $_mnt answered with errors: $_bad"
+}
+
 # stop_daemon [MOUNTPOINT]: SIGTERM, waits up to 60 s, returns its exit status; fails the test if it
 # does not end or leaves its mount point mounted.
 stop_daemon()
 {
 	_pick_daemon "$@"
+	_no_read_failed
 	kill -TERM "$_pid" 2>/dev/null
 	wait_until "${HC_STOP_SECONDS:-60}" has_ended "$_pid" || fail "the daemon on $_mnt does not stop"
 	_forget_daemon "$_pid"
@@ -192,6 +202,7 @@ stop_daemon()
 kill_daemon()
 {
 	_pick_daemon "$@"
+	_no_read_failed
 	kill -KILL "$_pid" 2>/dev/null
 	wait "$_pid" 2>/dev/null
 	_forget_daemon "$_pid"

@@ -209,6 +209,32 @@ static void second_round_writes_its_own(void **state)
 	check_bytes(f, C, FINAL, 'b');
 }
 
+/* The same, and the second one's name moves on: open() may have been O_CREAT, and writes a new one.
+ */
+static void second_round_creates(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	uint64_t ino, next;
+	struct stat attr;
+
+	put(f, A, TEMP, 'a');
+	assert_int_equal(rig_lookup(f, B, TEMP, &ino), 0);
+	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+	assert_int_equal(rig_unlink(f, A, FINAL), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
+	put(f, A, TEMP, 'c');
+	assert_int_equal(rig_lookup(f, B, TEMP, &next), 0);
+	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+	assert_int_equal(rig_getattr(f, B, next, &attr), 0);
+	assert_int_equal(rig_open_ino(f, B, next, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
+	rig_close(f, B, &fi);
+	check_bytes(f, C, FINAL, 'c');
+	assert_int_equal(rig_rename(f, B, TEMP, FINAL), 0);
+	check_bytes(f, C, FINAL, 'b');
+}
+
 /* A reader whose open() meets two bodies that were replaced and ended: the name was never without
  * one. */
 static void second_round_reads_what_is_there(void **state)
@@ -336,6 +362,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(pending_body_is_its_askers, begin, end),
 		cmocka_unit_test_setup_teardown(attributes_of_a_body_that_ended, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_writes_its_own, begin, end),
+		cmocka_unit_test_setup_teardown(second_round_creates, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_reads_what_is_there, begin, end),
 		cmocka_unit_test_setup_teardown(page_becomes_a_body_under_a_look_up, begin, end),
 		cmocka_unit_test_setup_teardown(attributes_of_a_page_that_is_replaced, begin, end),
