@@ -420,30 +420,56 @@ void hc_store_fault_set(struct hc_store *base, const struct hc_fault_rule *rule)
 	hc_fault_signal(store->wake_fd);
 }
 
+/* The operations that a text names: those that read pages, or that write them. */
+static size_t hc_fault_named_ops(const char *text, enum hc_store_op ops[2])
+{
+	if (!strcmp(text, "read")) {
+		ops[0] = HC_STORE_GET;
+		ops[1] = HC_STORE_OPEN;
+		return 2;
+	}
+	if (!strcmp(text, "write")) {
+		ops[0] = HC_STORE_PUT;
+		return 1;
+	}
+	return 0;
+}
+
 struct hc_store *hc_store_fault_env(void *arg, struct hc_store *inner)
 {
-	const char *text = secure_getenv("HICACHE_STORE_DELAY_MS");
-	struct hc_fault_rule rule = {
-		.op = HC_STORE_GET, .kind = HC_FAULT_DELAY, .rate_ppm = HC_FAULT_ALL_PPM};
+	const char *delay = secure_getenv("HICACHE_STORE_DELAY_MS");
+	const char *hang = secure_getenv("HICACHE_STORE_HANG");
+	struct hc_fault_rule rule = {.kind = HC_FAULT_DELAY, .rate_ppm = HC_FAULT_ALL_PPM};
+	enum hc_store_op ops[2] = {HC_STORE_GET, HC_STORE_OPEN};
 	struct hc_store *store;
-	uint64_t delay_ms;
+	uint64_t delay_ms = 0;
+	size_t n = 2;
 
 	(void)arg;
-	if (!text || !*text)
+	if ((!delay || !*delay) && (!hang || !*hang))
 		return inner;
-	if (hc_u64_parse(text, &delay_ms) || !delay_ms || delay_ms > 60000) {
+	if (hang && *hang) {
+		rule.kind = HC_FAULT_HANG;
+		n = hc_fault_named_ops(hang, ops);
+		if (!n)
+			hc_error(HC_LOG, "HICACHE_STORE_HANG %s: read or write is wanted", hang);
+	} else if (hc_u64_parse(delay, &delay_ms) || !delay_ms || delay_ms > 60000) {
 		hc_error(HC_LOG, "HICACHE_STORE_DELAY_MS %s: a number from 1 to 60000 is wanted",
-			 text);
-		return inner;
+			 delay);
+		n = 0;
 	}
-	if (hc_store_fault_open(inner, 1, &store))
+	if (!n || hc_store_fault_open(inner, 1, &store))
 		return inner;
-	hc_warn(HC_LOG, "HICACHE_STORE_DELAY_MS: every read of a page takes %llu ms longer",
-		(unsigned long long)delay_ms);
+	if (delay_ms)
+		hc_warn(HC_LOG, "HICACHE_STORE_DELAY_MS: every read of a page takes %llu ms longer",
+			(unsigned long long)delay_ms);
+	else
+		hc_warn(HC_LOG, "HICACHE_STORE_HANG: no %s of a page ends", hang);
 	rule.delay_ns = delay_ms * HC_NS_PER_MS;
-	hc_store_fault_set(store, &rule);
-	rule.op = HC_STORE_OPEN;
-	hc_store_fault_set(store, &rule);
+	for (size_t i = 0; i < n; i++) {
+		rule.op = ops[i];
+		hc_store_fault_set(store, &rule);
+	}
 	return store;
 }
 

@@ -37,7 +37,8 @@ int hc_store_fault_open(struct hc_store *inner, uint64_t seed,
  * thread. */
 void hc_store_fault_set(struct hc_store *store, const struct hc_fault_rule *rule);
 /* Tests and benches of a whole daemon: with HICACHE_STORE_DELAY_MS in the environment every read
- * takes so much longer; without it, or without memory, `inner` is returned. */
+ * takes so much longer, with HICACHE_STORE_HANG=read or =write none ends; without either, or
+ * without memory, `inner` is returned. */
 struct hc_store *hc_store_fault_env(void *arg, struct hc_store *inner);
 uint64_t hc_store_fault_hung(struct hc_store *store);
 
