@@ -254,6 +254,8 @@ static int frig_begin(struct hc_fs *fs)
 		err = hc_openfiles_create(&fs->openfiles);
 	if (!err)
 		err = hc_handles_create(&fs->handles);
+	if (!err)
+		err = hc_pass_create(fs, &fs->pass);
 	return err;
 }
 
@@ -264,6 +266,7 @@ static void frig_end(struct frig *f)
 		hc_bodies_end(&f->fs);
 	}
 	hc_handles_destroy(f->fs.handles);
+	hc_pass_destroy(f->fs.pass);
 	hc_openfiles_destroy(f->fs.openfiles);
 	hc_openers_destroy(f->fs.openers);
 	hc_tree_destroy(f->fs.tree);
