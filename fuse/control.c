@@ -310,6 +310,12 @@ static int hc_file_status(void *arg, const char *instance, FILE *out)
 	return hc_control_status(arg, out);
 }
 
+static int hc_file_metrics(void *arg, const char *instance, FILE *out)
+{
+	(void)instance;
+	return hc_control_metrics(arg, out);
+}
+
 /* --- prefetch --- */
 
 static int hc_file_prefetch_read(void *arg, const char *instance, FILE *out)
@@ -550,6 +556,7 @@ const struct hc_vfile hc_control_files[] = {
 	{.name = "config", .mode = 0444, .read = hc_file_config},
 	{.name = "stats", .mode = 0444, .read = hc_file_stats},
 	{.name = "status", .mode = 0444, .read = hc_file_status},
+	{.name = "metrics", .mode = 0444, .read = hc_file_metrics},
 	{.name = "control", .mode = 0600, .write = hc_file_control, .background = true},
 	{.name = "prefetch",
 	 .mode = 0600,

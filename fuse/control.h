@@ -32,6 +32,8 @@ int hc_control_command(struct hc_control *control, const char *line, FILE *answe
 /* The status as one JSON object in one line. */
 int hc_control_status(struct hc_control *control, FILE *out) HC_MUST_CHECK;
 void hc_control_stats(struct hc_control *control, FILE *out);
+/* Everything as Prometheus text (metrics.c). */
+int hc_control_metrics(struct hc_control *control, FILE *out) HC_MUST_CHECK;
 
 /* Name of the root's space below spaces/: "." cannot be one. */
 #define HC_CONTROL_ROOT_SPACE "@root"

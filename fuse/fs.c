@@ -19,6 +19,41 @@
 #define HC_REAP_EVERY  10 /* rounds of the keeper */
 #define HC_WAKE_SIGNAL (SIGRTMIN + 4)
 
+/* --- timed requests --- */
+
+#define HC_TIMED(name, params, ...)                                                             \
+	static void timed_##name params                                                         \
+	{                                                                                       \
+		struct hc_fs *fs = hc_req_fs(req);                                              \
+		uint64_t begun_ns = hc_clock_now_ns();                                          \
+                                                                                                \
+		hc_op_##name(__VA_ARGS__);                                                      \
+		hc_timing_add(&fs->timings[HC_FS_TIMING_##name], hc_clock_now_ns() - begun_ns); \
+	}
+
+HC_TIMED(lookup, (fuse_req_t req, fuse_ino_t parent, const char *name), req, parent, name)
+HC_TIMED(open, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), req, ino, fi)
+HC_TIMED(create,
+	 (fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	  struct fuse_file_info *fi),
+	 req, parent, name, mode, fi)
+HC_TIMED(read, (fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct fuse_file_info *fi),
+	 req, ino, n, offset, fi)
+HC_TIMED(write,
+	 (fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off_t offset,
+	  struct fuse_file_info *fi),
+	 req, ino, data, n, offset, fi)
+HC_TIMED(flush, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), req, ino, fi)
+HC_TIMED(rename,
+	 (fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+	  const char *new_name, unsigned int flags),
+	 req, parent, name, new_parent, new_name, flags)
+
+const struct hc_timing *hc_fs_timing(struct hc_fs *fs, enum hc_fs_timing which)
+{
+	return &fs->timings[which];
+}
+
 static const struct fuse_lowlevel_ops operations;
 
 static uint64_t or_default(uint64_t value, uint64_t otherwise)
@@ -68,7 +103,8 @@ static int check_device(void)
 				 "--device /dev/fuse --cap-add SYS_ADMIN");
 	else if (err)
 		hc_error("fuse",
-			 "/dev/fuse cannot be opened: %s; run as root, or let users mount (chmod 666 "
+			 "/dev/fuse cannot be opened: %s; run as root, or let users mount (chmod "
+			 "666 "
 			 "/dev/fuse)",
 			 strerror(-err));
 	return err == -ENOENT || err == -ENXIO ? -ENODEV : err;
@@ -413,7 +449,7 @@ static void hc_op_init(void *userdata, struct fuse_conn_info *conn)
 
 static const struct fuse_lowlevel_ops operations = {
 	.init = hc_op_init,
-	.lookup = hc_op_lookup,
+	.lookup = timed_lookup,
 	.forget = hc_op_forget,
 	.forget_multi = hc_op_forget_multi,
 	.getattr = hc_op_getattr,
@@ -422,15 +458,15 @@ static const struct fuse_lowlevel_ops operations = {
 	.mkdir = hc_op_mkdir,
 	.rmdir = hc_op_rmdir,
 	.unlink = hc_op_unlink,
-	.rename = hc_op_rename,
+	.rename = timed_rename,
 	.link = hc_op_link,
 	.symlink = hc_op_symlink,
 	.mknod = hc_op_mknod,
-	.open = hc_op_open,
-	.create = hc_op_create,
-	.read = hc_op_read,
-	.write = hc_op_write,
-	.flush = hc_op_flush,
+	.open = timed_open,
+	.create = timed_create,
+	.read = timed_read,
+	.write = timed_write,
+	.flush = timed_flush,
 	.release = hc_op_release,
 	.fsync = hc_op_fsync,
 	.fallocate = hc_op_fallocate,

@@ -117,6 +117,15 @@ struct hc_fs_stats {
 	uint32_t proto_minor;
 };
 void hc_fs_stats(struct hc_fs *fs, struct hc_fs_stats *stats_p);
+/* How long requests took, from their arrival to their answer. */
+#define HC_FS_TIMINGS(X) X(lookup) X(open) X(create) X(read) X(write) X(flush) X(rename)
+enum hc_fs_timing {
+#define HC_FS_TIMING_NAME(name) HC_FS_TIMING_##name,
+	HC_FS_TIMINGS(HC_FS_TIMING_NAME)
+#undef HC_FS_TIMING_NAME
+		HC_FS_N_TIMINGS
+};
+const struct hc_timing *hc_fs_timing(struct hc_fs *fs, enum hc_fs_timing which);
 /* Whether passthrough is in force: "on", "off: REASON". */
 void hc_fs_passthrough_text(struct hc_fs *fs, char *text, size_t room);
 

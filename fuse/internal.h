@@ -54,6 +54,7 @@ struct hc_fs {
 	atomic_bool mounted;
 	sem_t stop;
 	atomic_uint n_handles;
+	struct hc_timing timings[HC_FS_N_TIMINGS];
 	struct {
 #define HC_FS_COUNTER_ATOMIC(name) atomic_ullong name;
 		HC_FS_COUNTERS(HC_FS_COUNTER_ATOMIC)

@@ -419,6 +419,52 @@ int hc_node_pages_below(struct hc_node *node, uint32_t dir, struct hc_page_info 
 	return 0;
 }
 
+struct hc_count_spaces {
+	struct hc_node *node;
+	struct hc_space_pages *list;
+	size_t n;
+};
+
+static int hc_count_space(void *arg, struct hc_entry *entry)
+{
+	struct hc_count_spaces *count = arg;
+	uint32_t space = hc_series_space(count->node->registry, entry->series);
+	struct hc_space_pages *pages = space < count->n ? &count->list[space] : NULL;
+
+	if (pages && entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING)) {
+		pages->n_memory++;
+		pages->memory_bytes += entry->size_bytes;
+	}
+	if (pages && entry->disk != HC_ENTRY_NO_DISK) {
+		pages->n_disk++;
+		pages->disk_bytes += entry->size_bytes;
+	}
+	return 0;
+}
+
+int hc_node_space_pages(struct hc_node *node, struct hc_space_pages **list_p, size_t *n_p)
+{
+	struct hc_count_spaces count = {.node = node};
+	struct hc_space_info *spaces;
+	uint64_t cursor = 0;
+	size_t n;
+	int rc = hc_space_list(node->registry, &spaces, &n);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		count.n = hc_max_u64(count.n, spaces[i].id + (uint64_t)1);
+	free(spaces);
+	count.list = calloc(count.n + 1, sizeof(*count.list));
+	if (!count.list)
+		return -ENOMEM;
+	while (hc_index_step(node->index, &cursor, HC_ADMIN_BATCH, hc_count_space, &count))
+		;
+	*list_p = count.list;
+	*n_p = count.n;
+	return 0;
+}
+
 void hc_node_drain(struct hc_node *node, bool drain)
 {
 	if (atomic_exchange(&node->draining, drain) != drain)

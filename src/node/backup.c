@@ -416,6 +416,8 @@ static void hc_backup_done(struct hc_node *node, struct hc_io *io)
 	int rc = io->request.result;
 	bool done = true;
 
+	hc_timing_add(&node->timings[HC_TIMING_BACKUP],
+		      hc_clock_now_ns() - io->request.submitted_ns);
 	/* Counted before the child is on disk, so that its parent is not evicted from there
 	 * meanwhile. */
 	if (!rc)

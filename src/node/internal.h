@@ -204,6 +204,7 @@ struct hc_node {
 	_Atomic uint64_t ahead_bytes; /* of pages read ahead and not used since */
 	_Atomic uint64_t n_memory, memory_bytes, n_disk, disk_bytes, n_dirty, dirty_bytes, n_refs;
 	struct hc_node_counters count;
+	struct hc_timing timings[HC_NODE_N_TIMINGS];
 };
 
 static inline uint64_t hc_ppm(uint64_t bytes, uint32_t ppm)

@@ -534,6 +534,11 @@ void hc_node_limits_set(struct hc_node *node, const struct hc_node_limits *limit
 	hc_wait_wake(&node->evict_bell);
 }
 
+const struct hc_timing *hc_node_timing(struct hc_node *node, enum hc_node_timing which)
+{
+	return &node->timings[which];
+}
+
 void hc_node_space_changed(struct hc_node *node, uint32_t space)
 {
 	struct hc_space_info info;

@@ -17,6 +17,7 @@
 #include "node/registry.h"
 #include "pool/pool.h"
 #include "store/store.h"
+#include "util/timing.h"
 
 struct hc_node;
 
@@ -362,6 +363,17 @@ struct hc_node_stats {
 	struct hc_catalog_stats catalog;
 };
 void hc_node_stats(struct hc_node *node, struct hc_node_stats *stats_p);
+/* How long the store took, with the wait in its queue. */
+enum hc_node_timing { HC_TIMING_PROMOTION, HC_TIMING_BACKUP, HC_NODE_N_TIMINGS };
+const struct hc_timing *hc_node_timing(struct hc_node *node, enum hc_node_timing which);
+/* Pages of each space by tier, at about one moment: a walk over the index, in small steps. Heap
+ * array by space id, of *n_p; the caller frees. */
+struct hc_space_pages {
+	uint64_t n_memory, n_disk;
+	uint64_t memory_bytes, disk_bytes;
+};
+int hc_node_space_pages(struct hc_node *node, struct hc_space_pages **list_p,
+			size_t *n_p) HC_MUST_CHECK;
 uint16_t hc_node_n_disks(struct hc_node *node);
 int hc_node_disk_info(struct hc_node *node, uint16_t disk,
 		      struct hc_store_disk_info *info_p) HC_MUST_CHECK;

@@ -65,6 +65,8 @@ void hc_promote_done(struct hc_node *node, struct hc_io *io)
 	int rc = io->request.result;
 	char text[HC_HASH_TEXT];
 
+	hc_timing_add(&node->timings[HC_TIMING_PROMOTION],
+		      hc_clock_now_ns() - io->request.submitted_ns);
 	/* Counted before the child is resident; the entry cannot go while it is LOADING. */
 	if (!rc)
 		rc = hc_family_add(node, io->request.page.series, &io->request.page.parent, 1, 0);
