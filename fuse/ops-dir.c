@@ -155,7 +155,9 @@ static bool page_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struc
 	if (plus && !there.page.node_id &&
 	    hc_node_stat(fs->node, &there.page.key, true, &there.page))
 		return false;
-	there.busy = hc_bodies_busy(fs, (uint32_t)list->ino, item->name);
+	/* Names alone tell nothing of bodies. */
+	if (plus)
+		there.busy = hc_bodies_busy(fs, (uint32_t)list->ino, item->name);
 	return there_item(fs, item, &there, plus);
 }
 
