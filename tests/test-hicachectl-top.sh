@@ -8,7 +8,7 @@ requires_fuse
 requires python3
 
 mnt=$tmp/mnt
-start_daemon "$tmp/cache" "$mnt" -o pool_size=64M,max_page_bytes=4M || fail "the daemon does not start"
+start_daemon "$tmp/cache" "$mnt" -o pool_size=64M,max_page_bytes=4M,passthrough=off || fail "the daemon does not start"
 mkdir "$mnt/s"
 page=$mnt/s/$(printf '%064x' 1)
 head -c 100000 /dev/urandom >"$page"
@@ -36,6 +36,16 @@ import re, sys
 text = open(sys.argv[1]).read()
 reads = [float(x) for x in re.findall(r"^reads +([0-9.]+)/s", text, re.M)]
 sys.exit(len(reads) != 3 or not any(r > 0 for r in reads) or "\033" in text or "memory" not in text)
+END
+# Whatever has a histogram, with its quantiles in order.
+python3 - "$tmp/out" <<'END' || fail "top shows no latencies: $(cat "$tmp/out")"
+import re, sys
+unit = {"us": 1e-6, "ms": 1e-3, "s": 1}
+rows = re.findall(r"^(\w+_seconds)\S* +([0-9.]+) +([0-9.]+) (us|ms|s) +([0-9.]+) (us|ms|s) +([0-9.]+) (us|ms|s)$",
+                  open(sys.argv[1]).read(), re.M)
+names = {r[0] for r in rows}
+bad = [r for r in rows if not float(r[2]) * unit[r[3]] <= float(r[4]) * unit[r[5]] * 1.001 <= float(r[6]) * unit[r[7]] * 1.002]
+sys.exit(not {"open_seconds"} <= names or bool(bad))
 END
 expect_error 'top: -d soon: seconds' "$hicachectl_bin" -m "$mnt" top -d soon
 expect_error 'top: -n 0: a number' "$hicachectl_bin" -m "$mnt" top -n 0

@@ -259,7 +259,8 @@ static void hc_frame_rates(const struct hc_frame *frame)
 		"hits      %10.1f/s  %5.1f %% of all; memory %.1f/s, disk %.1f/s, missed %.1f/s\n",
 		memory + disk, hc_percent(memory + disk, memory + disk + misses), memory, disk,
 		misses);
-	fprintf(frame->out, "reads     %10.1f/s  %s/s\nwrites    %10.1f/s  %s/s\n",
+	fprintf(frame->out,
+		"reads     %10.1f/s  %s/s by the daemon\nwrites    %10.1f/s  %s/s by the daemon\n",
 		hc_rate(now, before, "fs_reads"), read, hc_rate(now, before, "fs_writes"), written);
 	fprintf(frame->out, "published %10.1f/s  to disk %.1f/s, %s/s; from disk %.1f/s, %s/s\n",
 		hc_rate(now, before, "published"), hc_rate(now, before, "backed_up"), backed,
@@ -311,7 +312,7 @@ static void hc_frame_latencies(const struct hc_frame *frame)
 		hc_frame_seconds(hc_histogram_quantile(now, before, 0.9), p90);
 		hc_frame_seconds(hc_histogram_quantile(now, before, 0.99), p99);
 		fprintf(frame->out, "%-44s %10.1f %9s %9s %9s\n",
-			now->name + (strncmp(now->name, "hicachefs_", 10) ? 0 : 10),
+			now->name + (strncmp(now->name, "hicache_", 8) ? 0 : 8),
 			seconds > 0 ? n / seconds : 0, p50, p90, p99);
 	}
 }
