@@ -11,6 +11,8 @@
 
 #define HC_TOUCH_NS HC_NS_PER_S
 
+#define HC_NAMED_TRIES 8
+
 /* --- open --- */
 
 /* One OPEN. What the thread's mark says is read once, at its begin: a mark set while it is answered
@@ -118,8 +120,12 @@ static int page_hold(struct hc_fs *fs, const struct hc_fview *view, const struct
 	if (!err)
 		return 0;
 	hc_pass_leave(fs, way_p);
-	/* There, but not deliverable in time: a miss, decided. Gone: the name is asked again. */
-	return err == -ENOENT && hc_view_stat(fs, view, &info) ? -ESTALE : err;
+	/* There, but not deliverable in time: a miss, decided. Gone or replaced, though somebody
+	 * may hold it still: the name is asked again. */
+	if (err == -ENOENT &&
+	    (hc_node_stat(fs->node, &view->key, false, &info) || info.sequence != view->sequence))
+		err = -ESTALE;
+	return err;
 }
 
 static int open_page(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
@@ -297,7 +303,7 @@ static int read_named(struct hc_fs *fs, const struct hc_there *there, const stru
 	else if (there->kind == HC_F_BODY && (!size || hc_body_size(there->body) == size) &&
 		 !hc_body_is_pending(there->body, &ask->opener))
 		err = open_named_body(fs, there->body, ask, handle_p);
-	return err == -ESTALE ? -ENOENT : err;
+	return err;
 }
 
 static int write_named(struct hc_fs *fs, const struct hc_there *there, uint32_t dir,
@@ -336,16 +342,20 @@ static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle 
 	char name[HC_NAME_BYTES];
 	struct hc_there there;
 	uint32_t dir;
-	int err;
+	int err = -ESTALE;
 
 	hc_fs_count(fs, detached_opens);
-	if (!hc_mark_name(fs, ask->opener.tid, ask->ino, &dir, name) ||
-	    hc_there_look(fs, dir, name, ask->opener.tid, &there))
+	if (!hc_mark_name(fs, ask->opener.tid, ask->ino, &dir, name))
 		return ask->writer ? -ESTALE : -ENOENT;
-	err = ask->writer ? write_named(fs, &there, dir, name, ask, handle_p)
-			  : read_named(fs, &there, ask, handle_p);
-	hc_there_end(&there);
-	return err;
+	/* It may be replaced under us again. */
+	for (int i = 0; err == -ESTALE && i < HC_NAMED_TRIES; i++) {
+		if (hc_there_look(fs, dir, name, ask->opener.tid, &there))
+			break;
+		err = ask->writer ? write_named(fs, &there, dir, name, ask, handle_p)
+				  : read_named(fs, &there, ask, handle_p);
+		hc_there_end(&there);
+	}
+	return err == -ESTALE && !ask->writer ? -ENOENT : err;
 }
 
 static int open_view(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,

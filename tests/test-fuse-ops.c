@@ -310,6 +310,27 @@ static void attributes_of_a_page_that_is_replaced(void **state)
 	rig_close(f, B, &other);
 }
 
+/* A page that another reader holds is replaced by a body that is still open, between look-up and
+ * OPEN. */
+static void held_page_is_replaced(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info holder, fi, reader;
+	uint64_t ino;
+
+	put(f, A, FINAL, 'a');
+	assert_int_equal(rig_open(f, A, FINAL, O_RDONLY, &holder), 0);
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'c', SIZE), 0);
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), -ESTALE);
+	assert_int_equal(rig_open(f, B, FINAL, O_RDONLY, &reader), 0);
+	rig_close(f, B, &reader);
+	rig_close(f, C, &fi);
+	rig_close(f, A, &holder);
+}
+
 /* fstat of what was opened as a body, became a page and was replaced. */
 static void attributes_of_an_open_body(void **state)
 {
@@ -367,6 +388,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(page_becomes_a_body_under_a_look_up, begin, end),
 		cmocka_unit_test_setup_teardown(attributes_of_a_page_that_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(attributes_of_an_open_body, begin, end),
+		cmocka_unit_test_setup_teardown(held_page_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
 	};
 

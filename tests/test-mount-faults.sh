@@ -49,7 +49,7 @@ done
 ctl sync || fail "sync: status $?"
 stop_daemon || fail "the daemon ended with status $?"
 for passthrough in off auto; do
-	HICACHE_STORE_HANG=read
+	HICACHE_STORE_HANG="read"
 	export HICACHE_STORE_HANG
 	start_daemon "$tmp/hang" "$mnt" -o "pool_size=64M,disk_size=1G,max_page_bytes=2M,budget_ms=500,passthrough=$passthrough" ||
 		fail "the daemon does not start on a disk that hangs"
@@ -97,7 +97,7 @@ P
 done
 
 # Writes hang: the stop waits flush_s for them, says what is left, and its status is 3.
-HICACHE_STORE_HANG=write
+HICACHE_STORE_HANG="write"
 export HICACHE_STORE_HANG
 start_daemon "$tmp/flush" "$mnt" -o pool_size=64M,disk_size=1G,max_page_bytes=2M,flush_s=1,passthrough=off ||
 	fail "the daemon does not start"
@@ -127,7 +127,7 @@ n_threads()
 	n_tasks=1000
 	for _ in $(seq 1 20); do
 		_now=$(find "/proc/$daemon_pid/task" -mindepth 1 -maxdepth 1 | wc -l)
-		[ "$_now" -ge $n_tasks ] || n_tasks=$_now
+		[ "$_now" -ge "$n_tasks" ] || n_tasks=$_now
 	done
 	stop_daemon || fail "the daemon ended with status $?"
 }
