@@ -188,9 +188,9 @@ static struct hc_bname *wait_settled_locked(struct hc_bodies *bodies, uint32_t d
 	return n;
 }
 
-static void wait_unsettled_locked(struct hc_bodies *bodies, struct hc_body *body)
+static void wait_unsettled_locked(struct hc_bodies *bodies, struct hc_body *body, uint64_t wait_ns)
 {
-	uint64_t deadline_ns = hc_clock_now_ns() + HC_SETTLE_NS;
+	uint64_t deadline_ns = hc_clock_now_ns() + wait_ns;
 
 	while (body->settling)
 		if (hc_cond_wait_until(&bodies->changed, &bodies->lock, deadline_ns) == -ETIMEDOUT)
@@ -478,7 +478,7 @@ int hc_body_open(struct hc_fs *fs, struct hc_body *body, bool writer, bool trunc
 	/* On its way to be a page or a file: no bytes of it can be written any more, and whoever
 	 * sees it by the page's name opens the page. */
 	if (body->state == HC_B_PRIVATE || (writer && body->state == HC_B_SHARED))
-		wait_unsettled_locked(&fs->bodies, body);
+		wait_unsettled_locked(&fs->bodies, body, fs->budget_ns);
 	if (body->ended || body->state == HC_B_DONE || (writer && body->settling)) {
 		err = -ESTALE;
 	} else {
@@ -753,7 +753,7 @@ int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		return err;
 	temporary = id.kind == HC_NAME_TEMPORARY;
 	pthread_mutex_lock(&fs->bodies.lock);
-	wait_unsettled_locked(&fs->bodies, body);
+	wait_unsettled_locked(&fs->bodies, body, HC_SETTLE_NS);
 	wait_settled_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
 	gone = !body->name || body->settling;
 	settle = !gone && !temporary && !body->n_writers;

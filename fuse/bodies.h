@@ -32,7 +32,9 @@
 #define HC_MARK_NS      (5 * HC_NS_PER_S)
 #define HC_MARK_READ_NS HC_NS_PER_S
 #define HC_PARK_NS      (50 * HC_NS_PER_MS)
-#define HC_SETTLE_NS    (10 * HC_NS_PER_S) /* longest wait for another worker's publish */
+#define HC_SETTLE_NS                                                                      \
+	(45 * HC_NS_PER_S) /* longest wait for another worker's publish: a rename on disk \
+			    * and a sync may take 20 s each */
 
 struct hc_fs;
 struct hc_bname;

@@ -286,14 +286,14 @@ static void test_damaged(void **state)
 	open_one(rig, 1, 3);
 }
 
-static int open_file(struct rig *rig, uint32_t i)
+static int open_file(struct rig *rig, uint32_t i, uint64_t wait_ms)
 {
 	struct hc_acquire how = {
 		.series = rig->series[0],
 		.opener = 9,
 		.thread = 9,
 		.tree = rig->series[0],
-		.deadline_ns = rig_soon(RIG_WAIT_MS),
+		.deadline_ns = rig_soon(wait_ms),
 	};
 	struct hc_hash hash = rig_hash(1, i);
 	struct hc_ref ref;
@@ -317,8 +317,10 @@ static void test_files(void **state)
 	setup_chain(rig, 40);
 	for (unsigned round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < 40; i++)
-			assert_int_equal(open_file(rig, i), 0);
+			assert_int_equal(open_file(rig, i, RIG_WAIT_MS), 0);
 		s = rig_stats(rig);
+		/* Each once: an open that meets the read-ahead waits for it. */
+		assert_int_equal(s.files_verified, 40 * (round + 1));
 		assert_int_equal(s.ahead_pages, 38 * (round + 1));
 		assert_int_equal(s.ahead_hits, 38 * (round + 1));
 		assert_int_equal(s.n_pages_memory, 0);
@@ -330,13 +332,47 @@ static void test_files(void **state)
 	assert_int_equal(hc_node_remove(rig->node, rig->series[0], &(struct hc_hash){{0}}, 1), 0);
 }
 
+/* A disk on which nothing ends: what is known of its pages is told, reading them is a miss in time,
+ * and new pages are taken. */
+static void test_frozen_disk(void **state)
+{
+	static const enum hc_store_op ops[] = {HC_STORE_GET,    HC_STORE_PUT,    HC_STORE_ADOPT,
+					       HC_STORE_VERIFY, HC_STORE_REMOVE, HC_STORE_OPEN};
+	struct rig *rig = *state;
+	struct hc_hash hash = rig_hash(1, 29);
+	uint64_t left;
+
+	rig_faulty(rig);
+	setup_chain(rig, 30);
+	for (size_t i = 0; i < HC_ARRAY_SIZE(ops); i++)
+		rig_fault(rig, ops[i], HC_FAULT_HANG, 0);
+	assert_int_equal(rig_exists(rig, 1, 30, false), 30);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(open_for(rig, 9, rig->series[0], 1, i, 20), -ENOENT);
+	/* The next ones are on their way to memory; these as files. */
+	assert_int_equal(open_file(rig, 20, 20), -ENOENT);
+	assert_int_equal(open_file(rig, 21, 20), -ENOENT);
+	assert_int_equal(open_file(rig, 22, 20), -ENOENT);
+	assert_int_equal(hc_node_remove(rig->node, rig->series[0], &hash, 1), 1);
+	assert_int_equal(rig_put(rig, 2, 0, 20), 20);
+	assert_int_equal(rig_get(rig, 2, 20), 20);
+	assert_int_equal(hc_node_sync(rig->node, rig_soon(20), &left), -ETIMEDOUT);
+	assert_int_equal(left, 20);
+	assert_true(rig_stats(rig).misses_deadline >= 7);
+	for (size_t i = 0; i < HC_ARRAY_SIZE(ops); i++)
+		rig_fault(rig, ops[i], HC_FAULT_NONE, 0);
+	for (uint32_t i = 0; i < 29; i++)
+		open_one(rig, 1, i);
+	rig_flush(rig);
+}
+
 static const struct CMUnitTest tests[] = {
 	rig_test(test_order),      rig_test(test_off),
 	rig_test(test_two_series), rig_test(test_known_parents),
 	rig_test(test_wasted),     rig_test(test_evicts_nothing),
 	rig_test(test_room),       rig_test(test_unlink_while_read),
 	rig_test(test_meets_load), rig_test(test_damaged),
-	rig_test(test_files),
+	rig_test(test_files),      rig_test(test_frozen_disk),
 };
 
 HC_TEST_MAIN(tests)

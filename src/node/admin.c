@@ -5,6 +5,8 @@
 #define HC_ADMIN_BATCH   1024u
 #define HC_ADMIN_LOOK_NS (20 * HC_NS_PER_MS)
 #define HC_SYNC_ROUNDS   4 /* a sync of a cache that is written meanwhile */
+/* A rename in a data directory may take 20 s, and another gc that long, too. */
+#define HC_GC_WAIT_NS (45 * HC_NS_PER_S)
 
 struct hc_admin_pick {
 	struct hc_node *node;
@@ -526,9 +528,20 @@ static bool hc_gc_keep(void *arg, uint32_t series, const struct hc_hash *hash, u
 	return keep;
 }
 
+/* For locks, which know the wall clock only. */
+static void hc_deadline_of(uint64_t wait_ns, struct timespec *deadline_p)
+{
+	uint64_t ns = hc_clock_wall_ns() + wait_ns;
+
+	deadline_p->tv_sec = (time_t)(ns / HC_NS_PER_S);
+	deadline_p->tv_nsec = (long)(ns % HC_NS_PER_S);
+}
+
+/* -EAGAIN: another one runs, or a disk keeps a publish from ending. */
 int hc_sweep(struct hc_node *node, bool quarantine, uint64_t *n_removed_p, uint64_t *bytes_p)
 {
 	uint64_t n_removed = 0, bytes = 0;
+	struct timespec deadline;
 	int rc = 0;
 
 	*n_removed_p = 0;
@@ -537,10 +550,15 @@ int hc_sweep(struct hc_node *node, bool quarantine, uint64_t *n_removed_p, uint6
 		return 0;
 	if (atomic_load(&node->rebuilding))
 		return -EAGAIN;
-	pthread_mutex_lock(&node->gc_lock);
+	hc_deadline_of(HC_GC_WAIT_NS, &deadline);
+	if (pthread_mutex_timedlock(&node->gc_lock, &deadline))
+		return -EAGAIN;
 	/* Staging files that are being adopted have their sequence, but no entry yet: wait for
 	 * those. */
-	pthread_rwlock_wrlock(&node->adopt_lock);
+	if (pthread_rwlock_timedwrlock(&node->adopt_lock, &deadline)) {
+		pthread_mutex_unlock(&node->gc_lock);
+		return -EAGAIN;
+	}
 	node->gc_sequence = hc_registry_next_sequence(node->registry);
 	pthread_rwlock_unlock(&node->adopt_lock);
 	for (uint16_t disk = 0; !rc && disk < hc_node_n_disks(node); disk++) {

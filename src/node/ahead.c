@@ -120,13 +120,17 @@ static void hc_ahead_file_done(struct hc_node *node, struct hc_io *io)
 	struct hc_shard *shard = hc_index_entry_shard(node->index, io->number);
 	struct hc_entry *entry = hc_index_entry(node->index, io->number);
 
+	bool good = !io->request.result, same;
+
 	/* An error is for the open to find. */
-	if (!io->request.result) {
-		hc_shard_lock(shard);
-		if (entry->sequence == io->sequence && entry->disk == io->request.disk)
-			hc_mark_file(node, io->number, io->request.mark);
+	hc_shard_lock(shard);
+	same = entry->sequence == io->sequence && entry->disk == io->request.disk;
+	if (hc_mark_of(node, io->number) == HC_MARK_COMING || (good && same))
+		hc_mark_file(node, io->number, good && same ? io->request.mark : 0);
+	hc_shard_unlock(shard);
+	hc_wait_wake(hc_load_wait(node, io->number));
+	if (good) {
 		hc_count(node, files_verified);
-		hc_shard_unlock(shard);
 		close(io->request.fd);
 	}
 	free(io);
@@ -153,6 +157,8 @@ static struct hc_io *hc_ahead_file(struct hc_node *node, const struct hc_ref *re
 		io->sequence = entry->sequence;
 		io->request.disk = entry->disk;
 		io->request.mark = hc_mark_of(node, entry->number);
+		if (!io->request.mark)
+			hc_mark_file(node, entry->number, HC_MARK_COMING);
 		io->request.flags =
 			HC_STORE_AHEAD | (node->config.no_verify ? HC_STORE_NO_VERIFY : 0);
 		hc_entry_store_page(entry, &io->request.page);

@@ -324,7 +324,8 @@ void hc_opaque_drop(struct hc_node *node, uint32_t number);
 struct hc_marks;
 int hc_marks_create(struct hc_marks **marks_p);
 void hc_marks_destroy(struct hc_marks *marks);
-/* 0: none. */
+/* 0: none; HC_MARK_COMING: its file is being read ahead, and verified. */
+#define HC_MARK_COMING 1u
 void hc_mark_file(struct hc_node *node, uint32_t number, uint64_t mark);
 uint64_t hc_mark_of(struct hc_node *node, uint32_t number);
 /* evict --memory: the mark goes, and what the page cache holds of the file. */
@@ -487,6 +488,8 @@ uint32_t hc_slots_spare(struct hc_node *node, const struct hc_domain *domain, ui
 			uint32_t n, struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);
 /* --- promote.c --- */
 void hc_promote_done(struct hc_node *node, struct hc_io *io);
+/* Rung when a load of that entry has ended. */
+struct hc_wait *hc_load_wait(struct hc_node *node, uint32_t number);
 /* Shard locked. A ref and a touch. stamp: of the batch; openers have a walk's, and *step_p. */
 void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct hc_entry *entry,
 		     uint32_t stamp, bool want_ahead, struct hc_ref *ref_p,

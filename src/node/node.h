@@ -305,7 +305,8 @@ struct hc_verify_result {
  * NULL; when it returns false, verify ends with -ECANCELED. */
 int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t done, uint64_t total),
 		   void *arg, struct hc_verify_result *result_p) HC_MUST_CHECK;
-/* Files without a row, temporaries of dead runs, quarantined files. */
+/* Files without a row, temporaries of dead runs, quarantined files. -EAGAIN: another one runs, or a
+ * disk has kept a publish from ending for 45 s. */
 int hc_node_gc(struct hc_node *node, uint64_t *n_removed_p, uint64_t *bytes_p) HC_MUST_CHECK;
 /* Re-reads limits (SIGHUP, spaces file): quotas and the like are in the registry; these are
  * node-wide. */

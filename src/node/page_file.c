@@ -136,12 +136,29 @@ static int hc_file_verify_open(struct hc_node *node, const struct hc_acquire *ho
 	return 0;
 }
 
+/* Its file is being read ahead: twice would take longer. */
+static uint64_t hc_file_mark_wait(struct hc_node *node, const struct hc_acquire *how,
+				  const struct hc_ref *ref, uint16_t disk)
+{
+	struct hc_wait *wait = hc_load_wait(node, ref->entry);
+	uint64_t seen = hc_wait_seen(wait), mark = hc_mark_of(node, ref->entry);
+
+	if (mark != HC_MARK_COMING)
+		return mark;
+	node->store->ops->hurry(node->store, disk, ref->sequence);
+	while (mark == HC_MARK_COMING && hc_wait_for(wait, seen, how->deadline_ns)) {
+		seen = hc_wait_seen(wait);
+		mark = hc_mark_of(node, ref->entry);
+	}
+	return mark == HC_MARK_COMING ? 0 : mark;
+}
+
 /* Inline where the file was looked at before: its name and inode are in the kernel then. */
 static int hc_file_open_held(struct hc_node *node, const struct hc_acquire *how,
 			     const struct hc_ref *ref, uint16_t disk,
 			     const struct hc_store_page *object, int *fd_p)
 {
-	uint64_t known = hc_mark_of(node, ref->entry), mark;
+	uint64_t known = hc_file_mark_wait(node, how, ref, disk), mark;
 	int fd, rc;
 
 	if (known) {
@@ -177,8 +194,8 @@ int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
 	else if (entry->slot != HC_ENTRY_NO_SLOT || entry->disk == HC_ENTRY_NO_DISK)
 		rc = -EAGAIN;
 	if (!rc) {
-		hc_acquire_hold(node, how, entry, how->opener ? 0 : hc_node_stamp(node),
-				true, &ref, &step);
+		hc_acquire_hold(node, how, entry, how->opener ? 0 : hc_node_stamp(node), true, &ref,
+				&step);
 		hc_entry_store_page(entry, &object);
 		disk = entry->disk;
 	}

@@ -5,7 +5,7 @@
 #include "model/checksum.h"
 #include "node/internal.h"
 
-static struct hc_wait *hc_load_wait(struct hc_node *node, uint32_t number)
+struct hc_wait *hc_load_wait(struct hc_node *node, uint32_t number)
 {
 	return &node->loads[number % HC_WAIT_BUCKETS];
 }

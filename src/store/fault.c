@@ -516,8 +516,8 @@ static void hc_fault_close(struct hc_store *base)
 static void hc_fault_hurry_queue(struct hc_fault_queue *queue, uint16_t disk, uint64_t sequence)
 {
 	for (struct hc_fault_item *item = queue->first; item; item = item->queue_next) {
-		if (item->inner.op == HC_STORE_GET && item->inner.disk == disk &&
-		    item->inner.page.sequence == sequence)
+		if ((item->inner.op == HC_STORE_GET || item->inner.op == HC_STORE_OPEN) &&
+		    item->inner.disk == disk && item->inner.page.sequence == sequence)
 			item->inner.flags |= HC_STORE_URGENT;
 	}
 }
@@ -528,6 +528,7 @@ static void hc_fault_hurry(struct hc_store *base, uint16_t disk, uint64_t sequen
 
 	pthread_mutex_lock(&store->lock);
 	hc_fault_hurry_queue(&store->hung[HC_STORE_GET], disk, sequence);
+	hc_fault_hurry_queue(&store->hung[HC_STORE_OPEN], disk, sequence);
 	hc_fault_hurry_queue(&store->delayed, disk, sequence);
 	hc_fault_hurry_queue(&store->ready, disk, sequence);
 	store->inner->ops->hurry(store->inner, disk, sequence);

@@ -36,7 +36,8 @@ int hc_file_map_error(int error)
 	}
 }
 
-/* Whoever writes to a file changes its times; a file in its place has another number. Never 0. */
+/* Whoever writes to a file changes its times; a file in its place has another number. Never 0 or 1.
+ */
 static uint64_t hc_file_mark(const struct stat *st)
 {
 	const uint64_t parts[] = {
@@ -50,7 +51,7 @@ static uint64_t hc_file_mark(const struct stat *st)
 	};
 	uint64_t mark = hc_checksum_leaf(parts, sizeof(parts));
 
-	return mark ? mark : 1;
+	return mark > 1 ? mark : 2;
 }
 
 /* Opens a page file for reading and checks that it is one, of exactly the size that was asked for.

@@ -63,8 +63,8 @@ struct hc_store_request {
 	struct hc_store_page page;
 	void *data;          /* 4 KiB aligned, room for size_bytes rounded up to 4 KiB */
 	const char *staging; /* ADOPT: name of the file in the disk's staging/ */
-	/* What tells whether a file was changed since (size, mtime, ctime); 0: none. OPEN: in, of
-	 * the last time it was verified; out, of now. ADOPT: out. */
+	/* What tells whether a file was changed since (size, mtime, ctime); 0: none, never 1. OPEN:
+	 * in, of the last time it was verified; out, of now. ADOPT: out. */
 	uint64_t mark;
 	int fd;                        /* OPEN: out, the caller's on success */
 	uint64_t submitted_ns;         /* store's own */
@@ -98,8 +98,8 @@ struct hc_store_ops {
 	size_t (*submit)(struct hc_store *store, struct hc_store_request **reqs, size_t n);
 	/* Completed requests, at most max; 0 when none. */
 	size_t (*reap)(struct hc_store *store, struct hc_store_request **done, size_t max);
-	/* A queued GET of that body becomes urgent: somebody waits for it. Nothing when it runs or
-	 * has ended. */
+	/* A queued GET or OPEN of that body becomes urgent: somebody waits for it. Nothing when it
+	 * runs or has ended. */
 	void (*hurry)(struct hc_store *store, uint16_t disk, uint64_t sequence);
 	/* eventfd, readable while completions wait; owned by the store. */
 	int (*event_fd)(struct hc_store *store);
