@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The INIT helper: what the kernel offers and libfuse does not pass on. The session's own read and
  *writev go through here; the request with opcode INIT is noted, its answer gets PARALLEL_DIROPS and
- *DIRECT_IO_ALLOW_MMAP where the kernel offered them, and PASSTHROUGH where it did and is
- *wanted (then the probe follows, passthrough.c). Nothing else is touched. Also the choice of
- *what libfuse does pass on.
+ *DIRECT_IO_ALLOW_MMAP and HANDLE_KILLPRIV_V2 where the kernel offered them, and PASSTHROUGH where
+ *it did and is wanted (then the probe follows, passthrough.c). Nothing else is touched. Also the
+ *choice of what libfuse does pass on.
  *
  *	fuse_in_header: u32 length, u32 opcode, u64 unique, ... 40 bytes; fuse_init_in: u32 major,
  *minor, max_readahead, flags, flags2. fuse_out_header: u32 length, i32 error, u64 unique;
@@ -25,6 +25,7 @@
 #define HC_INIT_OUT_FLAGS       12u
 #define HC_INIT_OUT_FLAGS2      32u
 #define HC_INIT_PARALLEL_DIROPS (1u << 18)
+#define HC_INIT_KILLPRIV_V2     (1u << 28)
 #define HC_INIT_EXT             (1u << 30)
 #define HC_INIT2_DIRECT_IO_MMAP (1u << 4)
 #define HC_INIT2_PASSTHROUGH    (1u << 5)
@@ -89,6 +90,7 @@ static void see_init(struct hc_fs *fs, const void *buf, size_t n)
 		flags2 = word(buf, HC_INIT_IN_FLAGS2);
 	fs->kernel.minor = word(buf, HC_INIT_IN_MINOR);
 	fs->kernel.has_parallel_dirops = flags & HC_INIT_PARALLEL_DIROPS;
+	fs->kernel.has_killpriv_v2 = flags & HC_INIT_KILLPRIV_V2;
 	fs->kernel.has_direct_mmap = flags2 & HC_INIT2_DIRECT_IO_MMAP;
 	fs->kernel.has_passthrough = flags2 & HC_INIT2_PASSTHROUGH && !fs->options.passthrough_off;
 	fs->kernel.has_epoch = fs->kernel.minor >= HC_EPOCH_MINOR;
@@ -115,6 +117,10 @@ static void patch_answer(struct hc_fs *fs, struct iovec *answer)
 		return;
 	if (fs->kernel.has_parallel_dirops)
 		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS, HC_INIT_PARALLEL_DIROPS);
+	/* Set-id bits are never stored: without this the kernel asks for security.capability before
+	 * each cached write. */
+	if (fs->kernel.has_killpriv_v2)
+		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS, HC_INIT_KILLPRIV_V2);
 	if (flags2) {
 		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS, HC_INIT_EXT);
 		set_bits(answer->iov_base, HC_INIT_OUT_FLAGS2, flags2);

@@ -26,6 +26,7 @@ struct hc_kernel {
 	uint64_t init_unique; /* INIT is being answered */
 	uint32_t minor;       /* of the kernel, not of libfuse */
 	bool has_parallel_dirops;
+	bool has_killpriv_v2;
 	bool has_direct_mmap;
 	bool has_passthrough;
 	bool has_epoch;
