@@ -158,8 +158,8 @@ int hc_device_host_alloc(struct hc_device *device, uint64_t size_bytes, void **h
 void hc_device_host_free(struct hc_device *device, hc_device_addr addr);
 /* Makes the caller's memory reachable for the device. It must stay mapped, and must not be punched
  * or truncated, until it is unregistered; drain first. read_only: the mapping cannot be written
- * and copies into it are -EFAULT. Errors: -ENOMEM (pinning limits; use pinned staging instead),
- * -EEXIST (overlaps what is registered), -ENOTSUP (read-only registration). */
+ * and copies into it are -EFAULT. Errors: -ENOMEM (pinning limits), -EEXIST (overlaps what is
+ * registered), -ENOTSUP (read-only registration). */
 int hc_device_host_register(struct hc_device *device, void *host, uint64_t size_bytes,
 			    bool read_only, hc_device_addr *addr_p) HC_MUST_CHECK;
 void hc_device_host_unregister(struct hc_device *device, hc_device_addr addr);
@@ -239,6 +239,8 @@ int hc_step_open(const struct hc_step_config *config, struct hc_device **device_
 /* Runs up to n pieces of work, each of a random stream that is ready. Returns how many there were.
  */
 uint64_t hc_step_run(struct hc_device *device, uint64_t n);
+/* A new schedule begins, as of a device opened with this seed. */
+void hc_step_reseed(struct hc_device *device, uint64_t seed);
 /* A hash of which stream ran at each step so far: equal schedules have equal hashes. */
 uint64_t hc_step_schedule(struct hc_device *device);
 

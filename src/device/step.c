@@ -100,6 +100,16 @@ uint64_t hc_step_run(struct hc_device *device, uint64_t n)
 	return n_run;
 }
 
+void hc_step_reseed(struct hc_device *device, uint64_t seed)
+{
+	struct hc_step *step = step_of(device);
+
+	pthread_mutex_lock(&step->lock);
+	hc_rng_seed(&step->rng, seed);
+	step->schedule = 0;
+	pthread_mutex_unlock(&step->lock);
+}
+
 uint64_t hc_step_schedule(struct hc_device *device)
 {
 	struct hc_step *step = step_of(device);

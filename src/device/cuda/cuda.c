@@ -293,8 +293,8 @@ static int cuda_host_register(struct hc_device *device, void *host, uint64_t siz
 	leave(cuda);
 	if (err) {
 		hc_error("cuda",
-			 "cannot register %llu bytes of host memory: %s; loads and writes of it go "
-			 "through pinned staging",
+			 "cannot register %llu bytes of host memory: %s; raise the limit of locked "
+			 "memory (ulimit -l) or make the pool smaller",
 			 (unsigned long long)size_bytes, strerror(-err));
 		return err;
 	}
