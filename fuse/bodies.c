@@ -269,7 +269,13 @@ static int make_fill(struct hc_fs *fs, struct hc_body *body, uint64_t size_hint)
 	domain = (struct hc_domain){space.owner.uid, space.owner.gid, space.owner.mode};
 	if (size_hint > fs->options.max_page_bytes)
 		size_hint = 0;
-	return hc_fill_create(fs->node, body->space, &domain, size_hint, &body->fill);
+	if (!hc_pass_writes(fs))
+		return hc_fill_create(fs->node, body->space, &domain, size_hint, &body->fill);
+	/* Where its bytes go is decided by how it is opened. */
+	err = hc_fill_create(fs->node, body->space, &domain, 0, &body->fill);
+	if (!err)
+		hc_fill_expect(body->fill, size_hint);
+	return err;
 }
 
 int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make, struct hc_body **body_p)
@@ -441,6 +447,30 @@ void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name)
 	pthread_mutex_unlock(&bodies->lock);
 	if (parked)
 		hc_fs_count(fs, parked);
+}
+
+static bool coming_dir_locked(struct hc_bodies *bodies, uint32_t dir)
+{
+	for (uint32_t i = 0; bodies->n_bodies && i < HC_BODIES_BUCKETS; i++)
+		for (struct hc_bname *n = bodies->buckets[i]; n; n = n->next)
+			if (n->dir == dir && !n->temporary && coming_locked(n))
+				return true;
+	return false;
+}
+
+void hc_bodies_park_dir(struct hc_fs *fs, uint32_t dir)
+{
+	uint64_t deadline_ns = hc_clock_now_ns() + HC_PARK_NS;
+	struct hc_bodies *bodies = &fs->bodies;
+
+	pthread_mutex_lock(&bodies->lock);
+	if (atomic_load(&bodies->n_parked) < fs->options.n_threads / 2) {
+		atomic_fetch_add(&bodies->n_parked, 1);
+		while (coming_dir_locked(bodies, dir) && hc_clock_now_ns() < deadline_ns)
+			hc_ignore(hc_cond_wait_until(&bodies->changed, &bodies->lock, deadline_ns));
+		atomic_fetch_sub(&bodies->n_parked, 1);
+	}
+	pthread_mutex_unlock(&bodies->lock);
 }
 
 bool hc_body_is_own(struct hc_body *body, const struct hc_opener *opener, bool trunc)

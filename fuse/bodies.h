@@ -167,6 +167,8 @@ bool hc_bodies_busy(struct hc_fs *fs, uint32_t dir, const char *name);
 /* Waits at most 50 ms for the RELEASE of a flushed body of that name to come, once per flush, and
  * for one that is being worked on as long as a look-up may take (budget_ms). */
 void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name);
+/* The same for a listing of a directory: a name that was closed before is in it. */
+void hc_bodies_park_dir(struct hc_fs *fs, uint32_t dir);
 /* The body that an OPEN of this inode may write: own, pending for it, or shared. */
 bool hc_body_is_pending(struct hc_body *body, const struct hc_opener *opener);
 bool hc_body_is_own(struct hc_body *body, const struct hc_opener *opener, bool trunc);
@@ -226,6 +228,14 @@ int hc_body_write(struct hc_body *body, const void *data, size_t n, uint64_t off
 int hc_body_truncate(struct hc_body *body, uint64_t size_bytes) HC_MUST_CHECK;
 int hc_body_allocate(struct hc_body *body, uint64_t end_bytes, bool keep_size) HC_MUST_CHECK;
 int hc_body_fsync(struct hc_body *body) HC_MUST_CHECK;
+/* Its bytes get their place, before the first writer: in a file if that is wanted and can be. */
+int hc_body_begin(struct hc_body *body, bool as_file) HC_MUST_CHECK;
+/* The file, for the kernel to open; -1: it has none, or (fresh) has bytes already. */
+int hc_body_backing(struct hc_body *body, bool fresh, uint16_t *disk_p);
+/* A writer that is not seen. seen: what it wrote so far. */
+void hc_body_outside_begin(struct hc_body *body);
+void hc_body_outside_seen(struct hc_body *body);
+void hc_body_outside_end(struct hc_body *body);
 /* Holds what the body begins with (copy-up). -ENOENT. */
 int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener) HC_MUST_CHECK;
 /* Fill a new body, which nobody else knows yet, with what another or a file has. */

@@ -171,6 +171,54 @@ int hc_body_fsync(struct hc_body *body)
 	return err;
 }
 
+int hc_body_begin(struct hc_body *body, bool as_file)
+{
+	int err = 0;
+
+	pthread_rwlock_rdlock(&body->rw);
+	if (body->fill)
+		err = hc_fill_begin(body->fill, as_file && !body->source_key.series);
+	pthread_rwlock_unlock(&body->rw);
+	return err;
+}
+
+int hc_body_backing(struct hc_body *body, bool fresh, uint16_t *disk_p)
+{
+	int fd = -1;
+
+	pthread_rwlock_rdlock(&body->rw);
+	if (!body->fill || body->has_page || body->source_key.series ||
+	    (fresh && hc_fill_size(body->fill)) || hc_fill_backing(body->fill, disk_p, &fd))
+		fd = -1;
+	pthread_rwlock_unlock(&body->rw);
+	return fd;
+}
+
+void hc_body_outside_begin(struct hc_body *body)
+{
+	pthread_rwlock_rdlock(&body->rw);
+	hc_assert(body->fill);
+	hc_fill_outside(body->fill, 1);
+	pthread_rwlock_unlock(&body->rw);
+}
+
+/* Too often rather than too seldom: a body that is published without need is the same body. */
+void hc_body_outside_seen(struct hc_body *body)
+{
+	if (hc_body_size(body))
+		atomic_store(&body->wrote, true);
+}
+
+void hc_body_outside_end(struct hc_body *body)
+{
+	hc_body_outside_seen(body);
+	pthread_rwlock_wrlock(&body->rw);
+	hc_assert(body->fill);
+	hc_ignore(hc_fill_mtime(body->fill, &body->mtime_ns));
+	hc_fill_outside(body->fill, -1);
+	pthread_rwlock_unlock(&body->rw);
+}
+
 int hc_body_copy_from(struct hc_body *body, struct hc_body *from)
 {
 	int err = 0;

@@ -65,6 +65,7 @@ struct hc_fs_options {
 	uint64_t max_page_bytes;   /* above it a body is a scratch file; 0: 64 MiB */
 	uint64_t temporary_age_ns; /* temporaries without a writer are reaped; 0: one hour */
 	uint64_t timeout_ns;       /* of entries and attributes in the kernel; 0: one hour */
+	bool passthrough_writes;   /* of bodies, too: on trial */
 	bool passthrough_off;      /* never asked for; else where kernel and disks let us */
 	bool debug;                /* libfuse prints each request */
 	/* Called once, by a worker, when the kernel has the answer to INIT: the mount answers. */

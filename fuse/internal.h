@@ -83,6 +83,8 @@ void hc_pass_probe_begin(struct hc_fs *fs);
 void hc_pass_probe(struct hc_fs *fs, bool offered);
 /* In force on any data directory. */
 bool hc_pass_is_on(struct hc_fs *fs);
+/* For bodies under construction, too. */
+bool hc_pass_writes(struct hc_fs *fs);
 
 struct hc_handle;
 /* How the bytes of a handle go. */
@@ -96,16 +98,18 @@ struct hc_way {
 	int32_t id;   /* FILE, WATCHED: of the backing file */
 	uint64_t ino; /* that was opened; 0: not counted */
 };
-/* A further open of an inode that is open; false: it is not. */
+/* A further open of an inode that is open by FILE; false: it is not. */
 bool hc_pass_join(struct hc_fs *fs, uint64_t ino, struct hc_way *way_p);
 /* Counts an open. The first one decides: FILE with that file, or (fd -1, or the kernel does not
- * want it) DAEMON. ref (may be NULL) is kept until the last open ends, or given back at once. */
-void hc_pass_enter(struct hc_fs *fs, uint64_t ino, int fd, struct hc_ref *ref,
-		   struct hc_way *way_p);
+ * want it) DAEMON. ref (may be NULL) is kept until the last open ends, or given back at once.
+ * other: 0, or the sequence of the page that is served for what the inode stands for; false: the
+ * inode is open with other bytes, and a map, which all handles share, would show both. */
+bool hc_pass_enter(struct hc_fs *fs, uint64_t ino, uint64_t other, int fd, struct hc_ref *ref,
+		   struct hc_way *way_p) HC_MUST_CHECK;
 void hc_pass_leave(struct hc_fs *fs, struct hc_way *way);
 /* Keeps a page from eviction until the last open ends. False: the inode is not open by FILE. */
 bool hc_pass_hold(struct hc_fs *fs, uint64_t ino, uint32_t entry, uint64_t sequence);
-/* The way of a handle that has none yet. -EBUSY. */
+/* The way of a handle that has none yet. -EBUSY, and of a body's first writer -ENOSPC, -EDQUOT. */
 int hc_pass_open(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int flags) HC_MUST_CHECK;
 /* As fuse_reply_open and fuse_reply_create: not 0 when the caller was interrupted. */
 int hc_pass_reply_open(fuse_req_t req, const struct hc_handle *handle,
@@ -182,6 +186,7 @@ struct hc_handle {
 	struct hc_handle *next, **place; /* in its bucket */
 	enum hc_hkind kind;
 	bool writer;
+	bool outside;           /* a writer that is not seen */
 	struct hc_fnode *fnode; /* pinned */
 	struct hc_ref ref;      /* PAGE: held from open to release, but by FILE */
 	struct hc_way way;

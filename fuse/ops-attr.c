@@ -62,6 +62,8 @@ void hc_attr_body(struct hc_fs *fs, struct hc_body *body, struct stat *st)
 	pthread_rwlock_rdlock(&body->rw);
 	owner = body->owner;
 	mtime_ns = body->mtime_ns;
+	if (body->fill)
+		hc_ignore(hc_fill_mtime(body->fill, &mtime_ns));
 	pthread_rwlock_unlock(&body->rw);
 	pthread_mutex_lock(&fs->bodies.lock);
 	unnamed = body->state == HC_B_UNNAMED;
@@ -364,7 +366,8 @@ static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *a
 	if (err)
 		return err;
 	pthread_rwlock_wrlock(&body->rw);
-	what_of(attr, to_set, &body->owner, &body->mtime_ns);
+	if (what_of(attr, to_set, &body->owner, &body->mtime_ns) & HC_DIR_SET_MTIME && body->fill)
+		hc_fill_set_mtime(body->fill, body->mtime_ns);
 	pthread_rwlock_unlock(&body->rw);
 	set_source(fs, body, attr, to_set, tid);
 	return 0;

@@ -276,6 +276,8 @@ void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	if (ino < HC_INO_VIRTUAL)
+		hc_bodies_park_dir(hc_req_fs(req), (uint32_t)ino);
 	pthread_mutex_init(&list->lock, NULL);
 	list->ino = ino;
 	fi->fh = (uintptr_t)list;

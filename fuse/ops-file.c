@@ -43,45 +43,65 @@ static int second_open(struct hc_fs *fs, struct hc_ask *ask)
 	return -EBUSY;
 }
 
-/* Held by a ref: in memory, or (no passthrough, or the inode is open by the daemon already) brought
- * there. */
+/* Another body than the one that was looked up serves as well when its size is what was told, and
+ * nobody else has the node open as something else: 0 or its sequence, UINT64_MAX: it does not. */
+static uint64_t served_as(const struct hc_fview *view, const struct hc_ask *ask,
+			  const struct hc_ref *ref)
+{
+	if (ref->sequence == view->sequence && ask->ino == view->ino)
+		return 0;
+	return ref->sequence == view->sequence || ref->size_bytes == view->size_bytes
+		       ? ref->sequence
+		       : UINT64_MAX;
+}
+
+/* From memory, where it is brought if need be. */
 static int page_in_memory(struct hc_fs *fs, const struct hc_acquire *how,
-			  const struct hc_fview *view, struct hc_ref *ref_p)
+			  const struct hc_fview *view, const struct hc_ask *ask,
+			  struct hc_ref *ref_p, struct hc_way *way_p)
 {
 	size_t n = 0;
 	int err = hc_node_acquire(fs->node, how, &view->key.hash, 1, ref_p, &n);
+	uint64_t other;
 
-	return err || n != 1 ? -ENOENT : 0;
+	if (err || n != 1)
+		return -ENOENT;
+	other = served_as(view, ask, ref_p);
+	if (other == UINT64_MAX || !hc_pass_enter(fs, ask->ino, other, -1, NULL, way_p)) {
+		hc_node_release(fs->node, ref_p, 1);
+		return -ESTALE;
+	}
+	/* The kernel has its file, and this handle reads by us. */
+	if (way_p->path == HC_PATH_FILE)
+		way_p->path = HC_PATH_WATCHED;
+	return 0;
 }
 
-/* As a file, where it is on disk alone. 0: way_p is FILE (ref_p has no data), or DAEMON; -ENOENT.
- */
+/* As a file, where it is on disk alone. 0: way_p is FILE, and ref_p has no data. -EAGAIN: from
+ * memory; -ENOENT, -ESTALE. */
 static int page_on_disk(struct hc_fs *fs, const struct hc_acquire *how, const struct hc_fview *view,
-			struct hc_ref *ref_p, struct hc_way *way_p)
+			const struct hc_ask *ask, struct hc_ref *ref_p, struct hc_way *way_p)
 {
 	int fd = -1, err;
+	uint64_t other;
 
 	if (hc_pass_join(fs, view->ino, way_p)) {
-		if (way_p->path == HC_PATH_FILE)
-			hc_node_touch(fs->node, view->entry, view->sequence, how->opener,
-				      how->tree);
+		hc_node_touch(fs->node, view->entry, view->sequence, how->opener, how->tree);
 		ref_p->size_bytes = view->size_bytes;
-		ref_p->sequence = view->sequence;
 		return 0;
 	}
 	err = hc_node_open_file(fs->node, how, &view->key.hash, ref_p, &fd);
-	if (err == -EAGAIN) {
-		hc_pass_enter(fs, view->ino, -1, NULL, way_p);
-		return 0;
-	}
 	if (err)
 		return err;
-	/* Of another body than the one that was looked up: only if its size is what was told. */
-	if (ref_p->sequence != view->sequence && ref_p->size_bytes != view->size_bytes) {
+	other = served_as(view, ask, ref_p);
+	if (other == UINT64_MAX) {
 		hc_node_release(fs->node, ref_p, 1);
 		err = -ESTALE;
-	} else {
-		hc_pass_enter(fs, view->ino, fd, ref_p, way_p);
+	} else if (!hc_pass_enter(fs, view->ino, other, fd, ref_p, way_p)) {
+		err = -ESTALE;
+	} else if (way_p->path != HC_PATH_FILE) {
+		hc_pass_leave(fs, way_p);
+		err = -EAGAIN;
 	}
 	close(fd);
 	return err;
@@ -92,34 +112,18 @@ static int page_on_disk(struct hc_fs *fs, const struct hc_acquire *how, const st
 static int page_hold(struct hc_fs *fs, const struct hc_fview *view, const struct hc_ask *ask,
 		     struct hc_ref *ref_p, struct hc_way *way_p)
 {
-	bool direct = ask->direct || ask->ino != view->ino, on = hc_pass_is_on(fs);
 	struct hc_acquire how = {.series = view->key.series,
 				 .opener = (uint32_t)ask->opener.tgid,
 				 .thread = (uint32_t)ask->opener.tid,
 				 .tree = view->key.series,
 				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
 	struct hc_page_info info;
-	int err = 0;
+	int err = -EAGAIN;
 
-	if (on && direct)
-		hc_pass_enter(fs, ask->ino, -1, NULL, way_p);
-	else if (on)
-		err = page_on_disk(fs, &how, view, ref_p, way_p);
-	if (direct && way_p->path == HC_PATH_FILE)
-		way_p->path = HC_PATH_WATCHED;
-	if (!err && way_p->path != HC_PATH_FILE) {
-		err = page_in_memory(fs, &how, view, ref_p);
-		/* Replaced since it was looked up: the new body serves as well when the size that
-		 * was told is right. */
-		if (!err && ref_p->sequence != view->sequence &&
-		    ref_p->size_bytes != view->size_bytes) {
-			hc_node_release(fs->node, ref_p, 1);
-			err = -ESTALE;
-		}
-	}
-	if (!err)
-		return 0;
-	hc_pass_leave(fs, way_p);
+	if (!ask->direct && ask->ino == view->ino && hc_pass_is_on(fs))
+		err = page_on_disk(fs, &how, view, ask, ref_p, way_p);
+	if (err == -EAGAIN)
+		err = page_in_memory(fs, &how, view, ask, ref_p, way_p);
 	/* There, but not deliverable in time: a miss, decided. Gone or replaced, though somebody
 	 * may hold it still: the name is asked again. */
 	if (err == -ENOENT &&
@@ -571,6 +575,9 @@ static void reply_create(struct hc_fs *fs, fuse_req_t req, const struct hc_there
 	}
 	err = hc_pass_open(fs, handle, entry.ino, fi->flags);
 	if (err) {
+		/* Nothing is there, not even an empty file. */
+		if (handle->body && there->kind == HC_F_BODY)
+			hc_body_drop(fs, handle->body);
 		hc_tree_forget(fs->tree, entry.ino, 1);
 		hc_handle_end(fs, handle);
 		hc_reply_err(req, err);
@@ -781,6 +788,8 @@ void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (ino >= HC_INO_FILES && handle->writer)
 		body = hc_handle_body(handle);
+	if (body && handle->outside)
+		hc_body_outside_seen(body);
 	if (body) {
 		hc_body_flush(fs, body, hc_req_is_killed(req));
 		hc_body_put(body);

@@ -38,56 +38,56 @@ enum hc_option_kind {
 
 /* X(id, kind, min, max, allowed, default, live, help). allowed: the words of a choice; else what a
  * value looks like. min, max: bounds of number or ppm. live: SIGHUP takes it over. */
-#define HC_OPTIONS(X)                                                                             \
-	X(pool_size, SHARE, 1, INT64_MAX, "SIZE|PERCENT", "10%", false,                           \
-	  "memory for pages; PERCENT is of what is available; at most 64G by default")            \
-	X(pool_path, PATH, 0, 0, "auto|DIR", "auto", false,                                       \
-	  "where the pool lies; auto: huge pages, else a tmpfs of its own, else /dev/shm")        \
-	X(keep_pool, BOOL, 0, 1, "yes|no", "no", false,                                           \
-	  "a stop leaves the pool in memory for the next start")                                  \
-	X(disk, PATHS, 0, 0, "DIR", "CACHEDIR", false,                                            \
-	  "data directory; repeat it for several disks")                                          \
-	X(disk_size, SHARE, 0, INT64_MAX, "SIZE|PERCENT", "80%", true,                            \
-	  "bytes of pages on disk; PERCENT is of what is free; 0: memory only")                   \
-	X(min_free, SHARE, 0, INT64_MAX, "SIZE|PERCENT", "5%", true,                              \
-	  "what each disk keeps free for others")                                                 \
-	X(high, PERCENT, 10000, 1000000, "PERCENT", "95%", true,                                  \
-	  "eviction begins when a tier is this full")                                             \
-	X(low, PERCENT, 10000, 1000000, "PERCENT", "90%", true,                                   \
-	  "eviction ends when a tier is this full")                                               \
-	X(dirty, PERCENT, 0, 1000000, "PERCENT", "25%", true,                                     \
-	  "above this part of the pool not yet on disk, new chains are not backed up")            \
-	X(backup, CHOICE, 0, 0, "publish|reuse|evict|off", "publish", true,                       \
-	  "when a page goes to disk")                                                             \
-	X(write_budget, SIZE, 0, INT64_MAX, "SIZE", "0", false,                                   \
-	  "bytes a day to disk; 0: no limit")                                                     \
-	X(max_page_bytes, SIZE, 4096, (int64_t)1 << 40, "SIZE", "64M", false, "the largest page") \
-	X(index_memory, SHARE, 1, INT64_MAX, "SIZE|PERCENT", "1%", false,                         \
-	  "memory for the index; PERCENT is of the machine's memory")                             \
-	X(budget_ms, COUNT, 1, 600000, "MILLISECONDS", "2000", false,                             \
-	  "the longest a look-up or open may take before it is a miss")                           \
-	X(read_ahead, SIZE, 0, (int64_t)1 << 40, "SIZE", "64M", false,                            \
-	  "the most that is read ahead of an engine that opens page after page; 0: nothing")      \
-	X(flush_s, TIME, 0, 86400, "SECONDS", "20", false,                                        \
-	  "how long a stop may write what is not on disk")                                        \
-	X(catalog_dir, PATH, 0, 0, "DIR", "CACHEDIR", false, "where the catalog lies")            \
-	X(noinit, BOOL, 0, 1, "yes|no", "no", false,                                              \
-	  "refuse an empty CACHEDIR instead of initialising it")                                  \
-	X(root_mode, MODE, 0, 07777, "OCTAL", "0755", false,                                      \
-	  "permission bits of a fresh cache's root directory")                                    \
-	X(numa, NUMA, 0, 1023, "auto|off|interleave|NODE", "auto", false,                         \
-	  "memory nodes of the pool; auto and interleave: all in turn, where there are several")  \
-	X(verify, BOOL, 0, 1, "on|off", "on", false,                                              \
-	  "compare checksums when pages come from disk or an old pool")                           \
-	X(passthrough, CHOICE, 0, 0, "auto|off", "auto", false,                                   \
-	  "pages on disk are read and written without a copy, where the kernel lets us")          \
-	X(threads, COUNT, 0, 64, "auto|N", "auto", false, "threads that serve the mount")         \
-	X(log_level, CHOICE, 0, 0, "error|warn|info|debug|trace", "info", true, "what is logged") \
-	X(pid_file, PATH, 0, 0, "none|FILE", "none", false,                                       \
-	  "file with the daemon's process number, locked while it runs")                          \
-	X(discard_pool, BOOL, 0, 1, "yes|no", "no", false,                                        \
-	  "drop a pool in memory that this version cannot read, instead of refusing")             \
-	X(listen, ABSENT, 0, 0, "", "", false, "")                                                \
+#define HC_OPTIONS(X)                                                                              \
+	X(pool_size, SHARE, 1, INT64_MAX, "SIZE|PERCENT", "10%", false,                            \
+	  "memory for pages; PERCENT is of what is available; at most 64G by default")             \
+	X(pool_path, PATH, 0, 0, "auto|DIR", "auto", false,                                        \
+	  "where the pool lies; auto: huge pages, else a tmpfs of its own, else /dev/shm")         \
+	X(keep_pool, BOOL, 0, 1, "yes|no", "no", false,                                            \
+	  "a stop leaves the pool in memory for the next start")                                   \
+	X(disk, PATHS, 0, 0, "DIR", "CACHEDIR", false,                                             \
+	  "data directory; repeat it for several disks")                                           \
+	X(disk_size, SHARE, 0, INT64_MAX, "SIZE|PERCENT", "80%", true,                             \
+	  "bytes of pages on disk; PERCENT is of what is free; 0: memory only")                    \
+	X(min_free, SHARE, 0, INT64_MAX, "SIZE|PERCENT", "5%", true,                               \
+	  "what each disk keeps free for others")                                                  \
+	X(high, PERCENT, 10000, 1000000, "PERCENT", "95%", true,                                   \
+	  "eviction begins when a tier is this full")                                              \
+	X(low, PERCENT, 10000, 1000000, "PERCENT", "90%", true,                                    \
+	  "eviction ends when a tier is this full")                                                \
+	X(dirty, PERCENT, 0, 1000000, "PERCENT", "25%", true,                                      \
+	  "above this part of the pool not yet on disk, new chains are not backed up")             \
+	X(backup, CHOICE, 0, 0, "publish|reuse|evict|off", "publish", true,                        \
+	  "when a page goes to disk")                                                              \
+	X(write_budget, SIZE, 0, INT64_MAX, "SIZE", "0", false,                                    \
+	  "bytes a day to disk; 0: no limit")                                                      \
+	X(max_page_bytes, SIZE, 4096, (int64_t)1 << 40, "SIZE", "64M", false, "the largest page")  \
+	X(index_memory, SHARE, 1, INT64_MAX, "SIZE|PERCENT", "1%", false,                          \
+	  "memory for the index; PERCENT is of the machine's memory")                              \
+	X(budget_ms, COUNT, 1, 600000, "MILLISECONDS", "2000", false,                              \
+	  "the longest a look-up or open may take before it is a miss")                            \
+	X(read_ahead, SIZE, 0, (int64_t)1 << 40, "SIZE", "64M", false,                             \
+	  "the most that is read ahead of an engine that opens page after page; 0: nothing")       \
+	X(flush_s, TIME, 0, 86400, "SECONDS", "20", false,                                         \
+	  "how long a stop may write what is not on disk")                                         \
+	X(catalog_dir, PATH, 0, 0, "DIR", "CACHEDIR", false, "where the catalog lies")             \
+	X(noinit, BOOL, 0, 1, "yes|no", "no", false,                                               \
+	  "refuse an empty CACHEDIR instead of initialising it")                                   \
+	X(root_mode, MODE, 0, 07777, "OCTAL", "0755", false,                                       \
+	  "permission bits of a fresh cache's root directory")                                     \
+	X(numa, NUMA, 0, 1023, "auto|off|interleave|NODE", "auto", false,                          \
+	  "memory nodes of the pool; auto and interleave: all in turn, where there are several")   \
+	X(verify, BOOL, 0, 1, "on|off", "on", false,                                               \
+	  "compare checksums when pages come from disk or an old pool")                            \
+	X(passthrough, CHOICE, 0, 0, "auto|off|writes", "auto", false,                             \
+	  "pages on disk are read without a copy, where the kernel lets us; writes: written, too") \
+	X(threads, COUNT, 0, 64, "auto|N", "auto", false, "threads that serve the mount")          \
+	X(log_level, CHOICE, 0, 0, "error|warn|info|debug|trace", "info", true, "what is logged")  \
+	X(pid_file, PATH, 0, 0, "none|FILE", "none", false,                                        \
+	  "file with the daemon's process number, locked while it runs")                           \
+	X(discard_pool, BOOL, 0, 1, "yes|no", "no", false,                                         \
+	  "drop a pool in memory that this version cannot read, instead of refusing")              \
+	X(listen, ABSENT, 0, 0, "", "", false, "")                                                 \
 	X(store, ABSENT, 0, 0, "", "", false, "")
 
 enum hc_option {

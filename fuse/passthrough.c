@@ -44,7 +44,8 @@ struct hc_pass_inode {
 	struct hc_pass_inode *next;
 	uint64_t ino;
 	uint32_t n_opens;
-	int32_t id; /* 0: by the daemon */
+	int32_t id;     /* 0: by the daemon */
+	uint64_t other; /* what it is read as; 0: what it stands for */
 	bool has_ref;
 	struct hc_ref ref; /* keeps the page from eviction */
 };
@@ -181,7 +182,8 @@ void hc_pass_probe(struct hc_fs *fs, bool offered)
 	else
 		probe_disks(fs);
 	if (pass->disks)
-		hc_info("fuse", "passthrough: pages on disk are opened without a copy");
+		hc_info("fuse", "passthrough: pages on disk are opened without a copy%s",
+			fs->options.passthrough_writes ? "; bodies, too, which is on trial" : "");
 	else
 		hc_info("fuse", "no passthrough: %s; every byte goes through the daemon",
 			pass->why);
@@ -201,6 +203,11 @@ bool hc_pass_is_on(struct hc_fs *fs)
 	return atomic_load(&pass->state) == HC_PASS_ON;
 }
 
+bool hc_pass_writes(struct hc_fs *fs)
+{
+	return fs->options.passthrough_writes && hc_pass_is_on(fs);
+}
+
 uint32_t hc_pass_n_ids(struct hc_fs *fs)
 {
 	return atomic_load(&fs->pass->n_ids);
@@ -210,7 +217,11 @@ void hc_fs_passthrough_text(struct hc_fs *fs, char *text, size_t room)
 {
 	bool on = hc_pass_is_on(fs);
 
-	snprintf(text, room, "%s%s", on ? "on" : "off: ", on ? "" : fs->pass->why);
+	snprintf(text, room, "%s%s",
+		 !on                              ? "off: "
+		 : fs->options.passthrough_writes ? "on, for writes too"
+						  : "on",
+		 on ? "" : fs->pass->why);
 }
 
 /* --- open inodes --- */
@@ -244,22 +255,28 @@ bool hc_pass_join(struct hc_fs *fs, uint64_t ino, struct hc_way *way_p)
 {
 	struct hc_pass *pass = fs->pass;
 	struct hc_pass_inode *inode;
+	bool joined;
 
 	pthread_mutex_lock(lock_of(pass, ino));
 	inode = *find_locked(pass, ino);
-	if (inode)
+	joined = inode && inode->id;
+	if (joined)
 		count_in_locked(inode, way_p);
 	pthread_mutex_unlock(lock_of(pass, ino));
-	return inode != NULL;
+	return joined;
 }
 
-void hc_pass_enter(struct hc_fs *fs, uint64_t ino, int fd, struct hc_ref *ref, struct hc_way *way_p)
+bool hc_pass_enter(struct hc_fs *fs, uint64_t ino, uint64_t other, int fd, struct hc_ref *ref,
+		   struct hc_way *way_p)
 {
 	struct hc_pass_inode *fresh = hc_zalloc(sizeof(*fresh)), **place;
 	struct hc_pass *pass = fs->pass;
+	bool entered;
 
-	if (fresh)
+	if (fresh) {
 		fresh->ino = ino;
+		fresh->other = other;
+	}
 	pthread_mutex_lock(lock_of(pass, ino));
 	place = find_locked(pass, ino);
 	if (!*place && fresh) {
@@ -273,12 +290,14 @@ void hc_pass_enter(struct hc_fs *fs, uint64_t ino, int fd, struct hc_ref *ref, s
 		*place = fresh;
 		fresh = NULL;
 	}
-	if (*place)
+	entered = *place && (*place)->other == other;
+	if (entered)
 		count_in_locked(*place, way_p);
 	pthread_mutex_unlock(lock_of(pass, ino));
 	free(fresh);
 	if (ref)
 		hc_node_release(fs->node, ref, 1);
+	return entered;
 }
 
 void hc_pass_leave(struct hc_fs *fs, struct hc_way *way)
@@ -328,24 +347,56 @@ bool hc_pass_hold(struct hc_fs *fs, uint64_t ino, uint32_t entry, uint64_t seque
 	return held;
 }
 
+/* What the kernel may open for a handle of a body; -1: nothing. A map for writing may outlive its
+ * handle, so who could make one is watched; O_DIRECT is served better from memory. */
+static int backing_of(struct hc_fs *fs, const struct hc_handle *handle)
+{
+	uint16_t disk = 0;
+	int fd = hc_body_backing(handle->body, handle->writer, &disk);
+
+	if (fd >= 0 && !(disk < 64 && fs->pass->disks >> disk & 1)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 int hc_pass_open(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int flags)
 {
-	bool detached = handle->fnode && hc_fnode_ino(handle->fnode) != ino;
+	bool detached = hc_fnode_ino(handle->fnode) != ino;
 	struct hc_way *way = &handle->way;
+	bool as_file = handle->kind == HC_H_BODY && !detached && ino >= HC_INO_BODIES &&
+		       (flags & O_ACCMODE) != O_RDWR && !(flags & O_DIRECT) && hc_pass_writes(fs);
+	int fd = -1, err = 0;
 
 	/* Ordinary files live in the page cache, and keep their numbers when they become bodies. */
-	if (way->ino || handle->kind == HC_H_FILE || ino < HC_INO_BODIES || !hc_pass_is_on(fs))
+	if (way->ino || handle->kind == HC_H_FILE)
 		return 0;
-	hc_pass_enter(fs, ino, -1, NULL, way);
-	if (way->path != HC_PATH_FILE)
-		return 0;
+	if (handle->writer)
+		err = hc_body_begin(handle->body, as_file);
+	if (err || ino < HC_INO_BODIES)
+		return err;
+	if (as_file)
+		fd = backing_of(fs, handle);
+	/* What a detached writer writes is another body than the inode's; it is not refused, or a
+	 * set would be lost. */
+	err = hc_pass_enter(fs, ino, 0, fd, NULL, way) || handle->writer ? 0 : -ESTALE;
+	if (fd >= 0)
+		close(fd);
+	if (err || way->path != HC_PATH_FILE)
+		return err;
 	/* The file behind the inode is not what this handle writes. Reads and writes come to us; a
 	 * map would not. */
 	if (detached && (flags & O_ACCMODE) == O_RDWR) {
 		hc_fs_count(fs, second_writers_busy);
 		return -EBUSY;
 	}
-	way->path = HC_PATH_WATCHED;
+	if (!as_file) {
+		way->path = HC_PATH_WATCHED;
+	} else if (handle->writer) {
+		hc_body_outside_begin(handle->body);
+		handle->outside = true;
+	}
 	return 0;
 }
 

@@ -87,12 +87,58 @@ wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay 
 cmp "$tmp/4" "$(page 4)" || fail "page 4 differs"
 assert_eq "passthrough opens of a page in memory" "$opens" "$(stat_of fs_passthrough_opens)"
 
+# No open fails with EIO, however the name is opened, written anew, renamed over and unlinked meanwhile.
+timeout 250 "$top_builddir/tests/fuse-passthrough" "$mnt/s" "${HC_TEST_OPENS:-2000}" >"$tmp/out" 2>&1 || fail "$(cat "$tmp/out")"
+cat "$tmp/out"
+
+stop_daemon || fail "the daemon ended with status $?"
+start_daemon "$tmp/cache" "$mnt" -o pool_size=128M,passthrough=writes || fail "the daemon did not start with passthrough=writes"
+grep -qx '# passthrough in force: on, for writes too' "$mnt/.hicache/config" || fail "it says: $(tail -1 "$mnt/.hicache/config")"
+timeout 250 "$top_builddir/tests/fuse-passthrough" "$mnt/s" "${HC_TEST_OPENS:-2000}" >"$tmp/out" 2>&1 || fail "$(cat "$tmp/out")"
+
+# Bodies are files from the start: written, read and mapped by the kernel, while they are written and after.
+opens=$(stat_of fs_passthrough_opens)
+writes=$(stat_of fs_writes)
+for i in 7 8; do
+	head -c $((3000000 + i)) /dev/urandom >"$tmp/$i"
+done
+cp "$tmp/7" "$(page 7).tmp" && mv "$(page 7).tmp" "$(page 7)" || fail "page 7 cannot be written"
+cp "$tmp/8" "$(page 8)" || fail "page 8 cannot be written in place"
+cmp "$tmp/7" "$(page 7)" || fail "page 7 differs"
+cmp "$tmp/8" "$(page 8)" || fail "page 8 differs"
+assert_eq "passthrough opens of two sets and gets" $((opens + 4)) "$(stat_of fs_passthrough_opens)"
+assert_eq "writes through the daemon" "$writes" "$(stat_of fs_writes)"
+ctl sync >/dev/null || fail "sync"
+[ "$(file 7 | wc -l)" = 1 ] || fail "page 7 is not on disk"
+exec 3>"$(page 9).tmp"
+head -c 100000 "$tmp/7" >&3
+assert_eq "size while it is written" 100000 "$(stat -c %s "$(page 9).tmp")"
+head -c 100000 "$tmp/7" | cmp - "$(page 9).tmp" || fail "what is written so far differs"
+mv "$(page 9).tmp" "$(page 9)"
+tail -c +100001 "$tmp/7" >&3
+exec 3>&-
+cmp "$tmp/7" "$(page 9)" || fail "page 9, renamed before it was whole, differs"
+touch -d '2020-02-02 02:02:02 UTC' "$tmp/7"
+cp -p "$tmp/7" "$(page 10)" || fail "cp -p"
+assert_eq "time of a copy" "$(stat -c %Y "$tmp/7")" "$(stat -c %Y "$(page 10)")"
+
+# A killed writer's body is none.
+(
+	exec 3>"$(page 11)"
+	head -c 100000 "$tmp/7" >&3
+	kill -KILL "$(sh -c 'echo $PPID')"
+)
+[ ! -e "$(page 11)" ] || fail "half a page of a killed writer is there"
+wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay open"
+
 # Damage between two runs.
 stop_daemon || fail "the daemon ended with status $?"
 printf x | dd of="$(file 5)" bs=1 seek=1000000 conv=notrunc 2>/dev/null
 start_daemon "$tmp/cache" "$mnt" -o pool_size=128M || fail "the daemon did not start again"
 ! cat "$(page 5)" >/dev/null 2>&1 || fail "a page damaged between two runs was served"
-cmp "$tmp/6" "$(page 6)" || fail "page 6 differs after a restart"
+for i in 6 7 8; do
+	cmp "$tmp/$i" "$(page $i)" || fail "page $i differs after a restart"
+done
 stop_daemon || fail "the daemon ended with status $?"
 
 # Off is off.

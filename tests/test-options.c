@@ -146,7 +146,7 @@ static void test_refusals(void **state)
 	assert_refused(o, "numa=far", "auto, interleave, off or the number of a node");
 	assert_refused(o, "disk=", "disk wants a path");
 	assert_refused(o, "listen=/run/h", "listen is not built in this version");
-	assert_refused(o, "passthrough=on", "one of auto|off");
+	assert_refused(o, "passthrough=on", "one of auto|off|writes");
 	assert_refused(o, "store=s3", "store is not built in this version");
 	assert_refused(o, "ro=perhaps", "ro takes no value");
 	assert_refused(o, "fsname", "a value is missing");

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "model/checksum.h"
 #include "node/fill_sums.h"
 #include "node/internal.h"
 #include "util/io.h"
@@ -50,6 +51,9 @@ struct hc_fill {
 	char staging[HC_FILL_STAGING_BYTES];
 	uint64_t charged_bytes;
 	uint64_t looked_bytes;
+	uint64_t expect_bytes;
+	atomic_int n_outside; /* changed under lock */
+	bool was_outside;     /* charged by look alone since */
 	struct hc_fill_sums sums;
 };
 
@@ -78,6 +82,17 @@ static void uncharge(struct hc_fill *fill, uint64_t bytes)
 	if (bytes && hc_node_charge(fill->node, fill->space, -(int64_t)bytes))
 		hc_debug(HC_NODE, "space %u has no account", fill->space);
 	fill->charged_bytes -= bytes;
+}
+
+/* What was written past us. */
+static void refresh(struct hc_fill *fill)
+{
+	struct stat st;
+
+	if (!atomic_load(&fill->n_outside) || fstat(fill->fd, &st))
+		return;
+	fill->size_bytes = (uint64_t)st.st_size;
+	hc_fill_sums_reset(&fill->sums);
 }
 
 /* The charge becomes what the file has: never more than was taken ahead, but for the file system's
@@ -218,8 +233,9 @@ static int make_room(struct hc_fill *fill, uint64_t end, uint64_t hint)
 
 	if (fill->where == HC_FILL_LOST)
 		return -EIO;
+	refresh(fill);
 	if (fill->where == HC_FILL_NOWHERE)
-		err = place(fill, hint);
+		err = place(fill, hint ? hint : fill->expect_bytes);
 	/* Nothing is in it yet, but the size was told wrong: another slot does. */
 	if (!err && fill->where == HC_FILL_SLOT && end > fill->ref.size_bytes &&
 	    !fill->size_bytes) {
@@ -281,7 +297,7 @@ static int write_file(struct hc_fill *fill, const void *data, size_t n, uint64_t
 		return err;
 	err = hc_pwrite_full(fill->fd, data, n, (off_t)offset);
 	/* Whole or nothing, as far as it grew. */
-	if (err && ftruncate(fill->fd, (off_t)fill->size_bytes))
+	if (err && !atomic_load(&fill->n_outside) && ftruncate(fill->fd, (off_t)fill->size_bytes))
 		hc_debug(HC_NODE, "a body keeps the end of a failed write");
 	correct_charge(fill);
 	return err;
@@ -331,6 +347,7 @@ static int read_locked(struct hc_fill *fill, void *buf, size_t n, uint64_t offse
 
 	if (fill->where == HC_FILL_LOST)
 		return -EIO;
+	refresh(fill);
 	n = offset >= fill->size_bytes ? 0 : (size_t)hc_min_u64(n, fill->size_bytes - offset);
 	if (fill->where == HC_FILL_SLOT) {
 		init_slot(fill, offset + n);
@@ -370,10 +387,30 @@ const void *hc_fill_peek(struct hc_fill *fill, uint64_t offset, size_t n)
 	return data;
 }
 
+/* Takes what the file has beyond its charge, late as it is. */
+static int look(struct hc_fill *fill)
+{
+	uint64_t bytes;
+	struct stat st;
+	int err = 0;
+
+	if (fill->where != HC_FILL_STAGED || fstat(fill->fd, &st))
+		return 0;
+	bytes = (uint64_t)st.st_blocks * 512;
+	if (bytes > fill->charged_bytes)
+		err = charge(fill, bytes - fill->charged_bytes);
+	if (!err && !has_room(fill, 0)) {
+		hc_evict_disk(fill->node, 0);
+		err = has_room(fill, 0) ? 0 : -ENOSPC;
+	}
+	return err;
+}
+
 static int truncate_locked(struct hc_fill *fill, uint64_t size_bytes)
 {
 	int err;
 
+	refresh(fill);
 	if (size_bytes == fill->size_bytes && fill->where != HC_FILL_LOST)
 		return 0;
 	err = make_room(fill, size_bytes, size_bytes);
@@ -446,6 +483,11 @@ int hc_fill_allocate(struct hc_fill *fill, uint64_t end_bytes, bool keep_size)
 
 uint64_t hc_fill_size(struct hc_fill *fill)
 {
+	if (hc_unlikely(atomic_load(&fill->n_outside))) {
+		pthread_mutex_lock(&fill->lock);
+		refresh(fill);
+		pthread_mutex_unlock(&fill->lock);
+	}
 	return atomic_load(&fill->size_bytes);
 }
 
@@ -550,6 +592,141 @@ void hc_fill_discard(struct hc_fill *fill)
 	free(fill);
 }
 
+/* --- written by others --- */
+
+void hc_fill_expect(struct hc_fill *fill, uint64_t size_bytes)
+{
+	fill->expect_bytes = size_bytes <= max_page_bytes(fill) ? size_bytes : 0;
+}
+
+/* Nobody is asked at each write: there must be room for all such bodies at their largest. */
+static int may_outside(struct hc_fill *fill)
+{
+	uint64_t n = atomic_load(&fill->node->n_outside) + 1;
+	struct hc_node_limits limits;
+	struct hc_space_info space;
+
+	hc_node_limits_get(fill->node, &limits);
+	if (limits.backup != HC_BACKUP_PUBLISH || fill->node->config.write_budget_bytes)
+		return -EAGAIN;
+	if (hc_space_get(fill->node->registry, fill->space, &space))
+		return -EAGAIN;
+	if (space.quota_bytes && !fill->expect_bytes)
+		return -EAGAIN;
+	return hc_disk_over(fill->node, n * max_page_bytes(fill)) ? -EAGAIN : 0;
+}
+
+static int begin_file(struct hc_fill *fill)
+{
+	int err = may_outside(fill);
+
+	if (!err)
+		err = place_file(fill, 0, fill->expect_bytes);
+	if (!err)
+		err = charge(fill, hc_align_up(fill->expect_bytes, HC_BLOCK_BYTES));
+	if (err && fill->where != HC_FILL_NOWHERE)
+		drop(fill);
+	return err;
+}
+
+int hc_fill_begin(struct hc_fill *fill, bool as_file)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&fill->lock);
+	if (fill->where == HC_FILL_NOWHERE && !(as_file && !begin_file(fill)) && fill->expect_bytes)
+		err = place(fill, fill->expect_bytes);
+	pthread_mutex_unlock(&fill->lock);
+	return err;
+}
+
+int hc_fill_backing(struct hc_fill *fill, uint16_t *disk_p, int *fd_p)
+{
+	int fd = -1, err = -ENODEV;
+
+	pthread_mutex_lock(&fill->lock);
+	if (fill->where == HC_FILL_STAGED) {
+		fd = fcntl(fill->fd, F_DUPFD_CLOEXEC, 0);
+		err = fd < 0 ? -errno : 0;
+		*disk_p = fill->disk;
+	}
+	pthread_mutex_unlock(&fill->lock);
+	if (!err)
+		*fd_p = fd;
+	return err;
+}
+
+void hc_fill_outside(struct hc_fill *fill, int n)
+{
+	pthread_mutex_lock(&fill->lock);
+	refresh(fill);
+	atomic_fetch_add(&fill->n_outside, n);
+	fill->was_outside = true;
+	hc_fill_sums_reset(&fill->sums);
+	pthread_mutex_unlock(&fill->lock);
+	atomic_fetch_add(&fill->node->n_outside, (uint64_t)(int64_t)n);
+}
+
+int hc_fill_look(struct hc_fill *fill)
+{
+	int err;
+
+	pthread_mutex_lock(&fill->lock);
+	err = look(fill);
+	pthread_mutex_unlock(&fill->lock);
+	return err;
+}
+
+bool hc_fill_mtime(struct hc_fill *fill, uint64_t *mtime_ns_p)
+{
+	bool outside = false;
+	struct stat st;
+
+	if (!atomic_load(&fill->n_outside))
+		return false;
+	pthread_mutex_lock(&fill->lock);
+	if (fill->where == HC_FILL_STAGED && !fstat(fill->fd, &st)) {
+		*mtime_ns_p =
+			(uint64_t)st.st_mtim.tv_sec * HC_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+		outside = true;
+	}
+	pthread_mutex_unlock(&fill->lock);
+	return outside;
+}
+
+void hc_fill_set_mtime(struct hc_fill *fill, uint64_t mtime_ns)
+{
+	const struct timespec times[2] = {
+		{.tv_nsec = UTIME_OMIT},
+		{(time_t)(mtime_ns / HC_NS_PER_S), (long)(mtime_ns % HC_NS_PER_S)},
+	};
+
+	pthread_mutex_lock(&fill->lock);
+	if (fill->where == HC_FILL_STAGED && futimens(fill->fd, times))
+		hc_debug(HC_NODE, "the time of a body's file stays: %m");
+	pthread_mutex_unlock(&fill->lock);
+}
+
+void hc_fill_sum(struct hc_fill *fill)
+{
+	hc_autofree char *leaf = malloc(HC_LEAF_BYTES);
+	hc_autofd int fd = -1;
+	uint64_t size_bytes = 0, at;
+	uint16_t disk;
+	size_t got;
+
+	if (!leaf || hc_fill_backing(fill, &disk, &fd))
+		return;
+	size_bytes = hc_fill_size(fill);
+	for (at = 0; at + HC_LEAF_BYTES <= size_bytes; at += HC_LEAF_BYTES) {
+		if (hc_pread_full(fd, leaf, HC_LEAF_BYTES, (off_t)at, &got) || got < HC_LEAF_BYTES)
+			return;
+		pthread_mutex_lock(&fill->lock);
+		hc_fill_sums_leaf(&fill->sums, at, leaf);
+		pthread_mutex_unlock(&fill->lock);
+	}
+}
+
 /* --- publish --- */
 
 static int read_leaf(void *arg, void *buf, size_t n, uint64_t offset)
@@ -642,9 +819,14 @@ static int publish_from_memory(struct hc_fill *fill, struct hc_publish *item)
 
 static int publish_locked(struct hc_fill *fill, struct hc_publish *item)
 {
+	int err = fill->was_outside ? look(fill) : 0;
+
+	refresh(fill);
 	item->size_bytes = fill->size_bytes;
 	if (fill->where == HC_FILL_LOST)
 		return -EIO;
+	if (err)
+		return err;
 	if (!item->size_bytes)
 		return -EINVAL;
 	if (item->size_bytes > max_page_bytes(fill))

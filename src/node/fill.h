@@ -46,4 +46,24 @@ int hc_fill_copy(struct hc_fill *fill, struct hc_fill *from) HC_MUST_CHECK;
 int hc_fill_publish(struct hc_fill *fill, const struct hc_publish *item) HC_MUST_CHECK;
 void hc_fill_discard(struct hc_fill *fill);
 
+/* --- bytes that somebody else writes into the body's file: the kernel, by passthrough --- */
+/* The size that a body of unknown size will probably have, for the first write to decide by. */
+void hc_fill_expect(struct hc_fill *fill, uint64_t size_bytes);
+/* A body that is nowhere yet gets its place: a file where that is wanted and somebody may write
+ * past us, else as create with the expected size would. Not a file: backups are held back, a quota
+ * that has no expected size to be judged by, a disk that is nearly full. -ENOSPC, -EDQUOT. */
+int hc_fill_begin(struct hc_fill *fill, bool as_file) HC_MUST_CHECK;
+/* A descriptor of the file, the caller's; -ENODEV when it is in memory. */
+int hc_fill_backing(struct hc_fill *fill, uint16_t *disk_p, int *fd_p) HC_MUST_CHECK;
+/* Writers that are not seen come and go. Meanwhile size and time are the file's. */
+void hc_fill_outside(struct hc_fill *fill, int n);
+/* Quota and disk, as the file is now. -EDQUOT, -ENOSPC. */
+int hc_fill_look(struct hc_fill *fill) HC_MUST_CHECK;
+/* The file's time of change; false while every writer is seen. */
+bool hc_fill_mtime(struct hc_fill *fill, uint64_t *mtime_ns_p);
+void hc_fill_set_mtime(struct hc_fill *fill, uint64_t mtime_ns);
+/* Sums what is not known yet, so that publish is short; the body may be read meanwhile, not
+ * written. */
+void hc_fill_sum(struct hc_fill *fill);
+
 #endif

@@ -122,6 +122,12 @@ void hc_fill_sums_write(struct hc_fill_sums *sums, const void *data, size_t n, u
 	}
 }
 
+void hc_fill_sums_leaf(struct hc_fill_sums *sums, uint64_t offset, const void *leaf)
+{
+	if (offset + HC_LEAF_BYTES <= sums->max_bytes && make_room(sums, offset + HC_LEAF_BYTES))
+		set(sums, (size_t)(offset / HC_LEAF_BYTES), leaf);
+}
+
 void hc_fill_sums_truncate(struct hc_fill_sums *sums, uint64_t size_bytes)
 {
 	for (size_t i = (size_t)(size_bytes / HC_LEAF_BYTES); i < sums->room; i++)

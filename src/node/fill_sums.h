@@ -26,6 +26,8 @@ void hc_fill_sums_reset(struct hc_fill_sums *sums);
  * may be there. */
 void hc_fill_sums_write(struct hc_fill_sums *sums, const void *data, size_t n, uint64_t offset,
 			const void *memory, bool failed);
+/* A whole leaf that was read back. */
+void hc_fill_sums_leaf(struct hc_fill_sums *sums, uint64_t offset, const void *leaf);
 void hc_fill_sums_truncate(struct hc_fill_sums *sums, uint64_t size_bytes);
 /* The page's checksum; leaves that are not known come from memory or read (0 or -errno). -ENOMEM.
  */

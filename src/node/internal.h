@@ -188,7 +188,9 @@ struct hc_node {
 	uint64_t recency_ns; /* keeper: when it was last stored */
 	int progress_fd;     /* eventfd that ends the progress thread */
 
-	_Atomic uint64_t n_rows; /* rows on their way */
+	_Atomic uint64_t n_rows;    /* rows on their way */
+	_Atomic uint64_t n_staged;  /* bodies, for the choice of their disks */
+	_Atomic uint64_t n_outside; /* writers of bodies that nobody sees */
 	/* unlinks: under remove_lock (taken before the store's locks, after every other) */
 	pthread_mutex_t remove_lock;
 	struct hc_removal *removals; /* ring */

@@ -433,14 +433,34 @@ void hc_node_publish(struct hc_node *node, struct hc_ref *refs, const struct hc_
 	}
 }
 
+/* The key is not known yet: bodies are spread by what is free, in the proportion of a fixed order.
+ */
+static uint16_t hc_stage_disk(struct hc_node *node)
+{
+	uint16_t n_disks = hc_node_n_disks(node), best = 0;
+	uint64_t turn = atomic_fetch_add(&node->n_staged, 1) * 0x9e3779b97f4a7c15u >> 40;
+	uint64_t free_mib[HC_DISKS_MAX] = {0}, total_mib = 0, at;
+
+	for (uint16_t disk = 0; n_disks > 1 && disk < n_disks && disk < HC_DISKS_MAX; disk++) {
+		struct hc_store_disk_info info;
+
+		if (!hc_node_disk_info(node, disk, &info) && !info.out)
+			free_mib[disk] = info.free_bytes / HC_MIB;
+		total_mib += free_mib[disk];
+	}
+	at = (uint64_t)((__uint128_t)turn * total_mib >> 24);
+	while (total_mib && at >= free_mib[best])
+		at -= free_mib[best++];
+	return best;
+}
+
 int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p, int *fd_p,
 		  char *name, size_t room)
 {
-	uint16_t n_disks = hc_node_n_disks(node), best = 0;
-	uint64_t best_free = 0;
+	uint16_t disk;
 	int rc;
 
-	if (!n_disks || node->config.disk_off)
+	if (!hc_node_n_disks(node) || node->config.disk_off)
 		return -ENODEV;
 	if (hc_disk_over(node, expect_bytes)) {
 		hc_evict_disk(node, expect_bytes);
@@ -449,18 +469,10 @@ int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p,
 			return -ENOSPC;
 		}
 	}
-	for (uint16_t disk = 0; disk < n_disks; disk++) {
-		struct hc_store_disk_info info;
-
-		if (!hc_node_disk_info(node, disk, &info) && !info.out &&
-		    info.free_bytes >= best_free) {
-			best_free = info.free_bytes;
-			best = disk;
-		}
-	}
-	rc = node->store->ops->staging_create(node->store, best, fd_p, name, room);
+	disk = hc_stage_disk(node);
+	rc = node->store->ops->staging_create(node->store, disk, fd_p, name, room);
 	if (!rc)
-		*disk_p = best;
+		*disk_p = disk;
 	return rc;
 }
 
