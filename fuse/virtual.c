@@ -41,6 +41,7 @@ struct hc_vhandle {
 	size_t length, room;
 	size_t cursor; /* of commands' answers: read once, in order */
 	bool commands; /* opened for writing */
+	bool snapshot; /* text is what the file had at open, not an answer */
 	bool running;
 	bool interrupted;
 	uint32_t n_refs;
@@ -367,6 +368,7 @@ void hc_virtual_open(struct hc_fs *fs, fuse_req_t req, uint64_t ino, struct fuse
 		return;
 	}
 	h->commands = writes;
+	h->snapshot = reads && node->file->read;
 	if (reads && node->file->read) {
 		out = answer_file(h);
 		err = out ? node->file->read(fs->options.vfiles_arg, node->instance, out) : -ENOMEM;
@@ -463,7 +465,6 @@ static void *command_main(void *arg)
 	return NULL;
 }
 
-/* A new command forgets the old one's answer. */
 static int begin(struct hc_vhandle *h, const char *line, size_t n, bool background)
 {
 	char *copy = strndup(line, n);
@@ -594,8 +595,12 @@ void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t
 
 	pthread_mutex_lock(&h->lock);
 	if (!h->running && !h->part_n) {
-		h->length = 0;
-		h->cursor = 0;
+		/* Answers that nobody has read yet stay: lines may come in several writes. */
+		if (h->snapshot || h->cursor == h->length) {
+			h->length = 0;
+			h->cursor = 0;
+		}
+		h->snapshot = false;
 		h->caller = (struct hc_vcaller){ctx->uid, ctx->gid, ctx->pid};
 	}
 	pthread_mutex_unlock(&h->lock);

@@ -82,9 +82,14 @@ file=$(find "$cache/pages" -name "*-${two%.bin}-*")
 printf '\377' | dd of="$file" bs=1 seek=5000 conv=notrunc 2>/dev/null
 printf '\000' | dd of="$file" bs=1 seek=5001 conv=notrunc 2>/dev/null
 out=$(ctl verify)
-assert_eq "status of verify with a bad page" 4 $?
-assert_eq "verify with a bad page" "checked 3 pages (293K)
+status=$?
+# The scrubber of an idle node may have come first: then there are two good ones to check.
+if [ $status != 0 ] || [ "${out%% (*}" != "checked 2 pages" ]; then
+	assert_eq "status of verify with a bad page" 4 $status
+	assert_eq "verify with a bad page" "checked 3 pages (293K)
 1 page was bad and removed; the files are quarantined until gc" "$out"
+fi
+assert_eq "bad pages found" 1 "$(stat_of bad_scrub)"
 assert_eq "bad_checksum" 1 "$(($(stat_of bad_checksum)))"
 test ! -e "$mnt/sp/$two" || fail "the bad page is still shown"
 test -e "$mnt/sp/$one" || fail "a good page is gone"

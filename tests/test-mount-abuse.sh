@@ -168,6 +168,8 @@ assert len(status) > 100, status
 for pieces in (b"sta", b"tus\n"), (b"s", b"t", b"atus", b"\n"), (b"status",), (b"\n\nstat", b"us"):
     answer, errors = ask(*pieces)
     assert len(answer) > 100 and not any(errors), (pieces, answer, errors)
+answer, errors = ask(b"gc\n", b"gc\n")
+assert answer.count(b"removed") == 2 or errno.EBUSY in errors, (errors, answer)
 answer, errors = ask(b"evict ", b"0" * 9000, b"0" * 9000, b"0", b"\n", b"status\n")
 assert errors == [0, 0, errno.E2BIG, errno.E2BIG, errno.E2BIG, 0] and len(answer) > 100, (errors, answer)
 answer, errors = ask(b"x" * 20000 + b"\nstatus\n", read=False)
