@@ -215,8 +215,6 @@ bool hc_mark_is_for(struct hc_fs *fs, int tid, uint64_t ino);
 /* Of such a mark: the name that was looked up. */
 bool hc_mark_name(struct hc_fs *fs, int tid, uint64_t ino, uint32_t *dir_p,
 		  char name[HC_NAME_BYTES]);
-/* Of whatever name. */
-enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid);
 void hc_mark_clear(struct hc_fs *fs, int tid);
 void hc_marks_expire(struct hc_fs *fs);
 

@@ -112,21 +112,6 @@ bool hc_mark_is_for(struct hc_fs *fs, int tid, uint64_t ino)
 	return is;
 }
 
-enum hc_mark_kind hc_mark_kind(struct hc_fs *fs, int tid)
-{
-	enum hc_mark_kind kind = HC_MARK_NONE;
-	struct hc_mark *mark;
-
-	if (!tid || !atomic_load(&fs->bodies.n_marks))
-		return HC_MARK_NONE;
-	pthread_mutex_lock(&fs->bodies.lock);
-	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
-	if (mark)
-		kind = mark->kind;
-	pthread_mutex_unlock(&fs->bodies.lock);
-	return kind;
-}
-
 bool hc_mark_name(struct hc_fs *fs, int tid, uint64_t ino, uint32_t *dir_p,
 		  char name[HC_NAME_BYTES])
 {

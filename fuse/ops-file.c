@@ -382,14 +382,15 @@ static int open_view(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_f
 }
 
 /* Gone: looked up again once; the second time within one open() it is what the name shows, or a
- * miss. */
+ * miss. A mark that an earlier open() left says nothing: a miss that is not looked up stays in what
+ * the kernel knows until the notifier has told it. */
 static int open_gone(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p)
 {
 	int tid = ask->opener.tid, err = -ESTALE;
 
 	if (ask->again)
 		err = open_detached(fs, ask, handle_p);
-	else if (!ask->writer && (!tid || hc_mark_kind(fs, tid) == HC_MARK_READ))
+	else if (!ask->writer && !tid)
 		err = -ENOENT;
 	if (err != -ESTALE) {
 		hc_mark_clear(fs, tid);

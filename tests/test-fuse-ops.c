@@ -375,6 +375,27 @@ static void second_round_misses(void **state)
 	}
 }
 
+/* A reader finds one page after the other gone: each is looked up again, so that the kernel forgets
+ * it before open() answers. */
+static void each_miss_is_looked_up_again(void **state)
+{
+	static const char *const names[] = {FINAL, OTHER};
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	uint64_t inos[2], seen;
+
+	for (int i = 0; i < 2; i++) {
+		put(f, A, names[i], 'a');
+		assert_int_equal(rig_lookup(f, B, names[i], &inos[i]), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(rig_unlink(f, A, names[i]), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rig_open_ino(f, B, inos[i], O_RDONLY, &fi), -ESTALE);
+		assert_int_equal(rig_lookup(f, B, names[i], &seen), -ENOENT);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -390,6 +411,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(attributes_of_an_open_body, begin, end),
 		cmocka_unit_test_setup_teardown(held_page_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
+		cmocka_unit_test_setup_teardown(each_miss_is_looked_up_again, begin, end),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
