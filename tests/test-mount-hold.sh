@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What must hold of a mount whoever uses it (tests/fuse-hold.c).
+. "${top_srcdir:-.}/tests/functions.sh"
+requires_root
+requires_fuse
+
+mnt=$tmp/mnt
+# Other users reach the mount.
+chmod 0711 "$tmp"
+
+hold()
+{
+	timeout 120 "$top_builddir/tests/fuse-hold" "$mnt/s" "$@" >"$tmp/out" 2>&1 || fail "fuse-hold $*: status $?: $(cat "$tmp/out")"
+	cat "$tmp/out"
+}
+
+# No handle, no body; but temporaries of killed clients wait for gc.
+nothing_open()
+{
+	awk '$1 == "fs_n_handles" { h = $2 } $1 == "fs_n_bodies" { b = $2 } $1 == "fs_n_temporaries" { t = $2 } END { exit h || b != t }' \
+		"$mnt/.hicache/stats"
+}
+
+# end_daemon: what is open is counted first.
+end_daemon()
+{
+	wait_until 10 nothing_open || fail "bodies or handles are left: $(grep fs_n_ "$mnt/.hicache/stats")"
+	stop_daemon || fail "the daemon ended with status $?"
+}
+
+# Threads in one directory while everything is thrown out again and again.
+races()
+{
+	timeout 120 "$top_builddir/tests/fuse-hold" "$mnt/s" races >"$tmp/out" 2>&1 &
+	_races=$!
+	while is_running $_races; do
+		ctl evict >"$tmp/evict" || fail "evict: $(cat "$tmp/evict")"
+	done
+	wait $_races || fail "races under evictions: $(cat "$tmp/out")"
+	cat "$tmp/out"
+}
+
+start_daemon "$tmp/cache" "$mnt" -o pool_size=512M,disk_size=4G || fail "the daemon does not start: $(cat "$daemon_log")"
+mkdir "$mnt/s"
+hold rights
+hold names
+hold killed
+hold big
+hold many
+races
+end_daemon
+
+# The same where no byte goes around the daemon.
+start_daemon "$tmp/cache2" "$mnt" -o pool_size=512M,disk_size=4G,passthrough=off ||
+	fail "the daemon does not start: $(cat "$daemon_log")"
+mkdir "$mnt/s"
+hold rights
+hold killed
+hold big
+races
+page=0123456789abcdef.bin
+head -c 100000 /dev/zero >"$mnt/s/$page"
+ctl sync || fail "sync: status $?"
+end_daemon
+
+# A client whose open waits for a disk that hangs, under signals: it returns, and is killed at once.
+HICACHE_STORE_HANG=read
+export HICACHE_STORE_HANG
+start_daemon "$tmp/cache2" "$mnt" -o pool_size=512M,disk_size=4G,passthrough=off,budget_ms=1500 ||
+	fail "the daemon does not start on a disk that hangs: $(cat "$daemon_log")"
+unset HICACHE_STORE_HANG
+hold interrupted $page
+cat "$mnt/s/$page" >"$tmp/got" 2>&1 &
+reader=$!
+kill -KILL $reader
+wait_until 20 has_ended $reader || fail "a reader of a disk that hangs does not die"
+wait_until 20 nothing_open || fail "handles are left: $(grep fs_n_ "$mnt/.hicache/stats")"
+HC_STOP_SECONDS=90 stop_daemon || fail "the daemon ended with status $?"
