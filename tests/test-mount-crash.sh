@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 of a mounted daemon under 4 writers and 4 readers, again and again (HC_CRASH_ROUNDS, 50): after the
+# kill -9 of a mounted daemon under 4 writers and 4 readers, again and again (HC_CRASH_ROUNDS, 20): after the
 # next start every visible page is whole and right, no temporary is shown, nothing unlinked comes back,
 # nothing synced is lost.
 . "${top_srcdir:-.}/tests/functions.sh"
 requires_root
 requires_fuse
 
-rounds=${HC_CRASH_ROUNDS:-50}
+rounds=${HC_CRASH_ROUNDS:-20}
 whole=0
 round=0
 while [ $round -lt "$rounds" ]; do

@@ -9,7 +9,7 @@
 requires_root
 requires_fuse
 
-rounds=${HC_KILL_ROUNDS:-24}
+rounds=${HC_KILL_ROUNDS:-10}
 crash=$top_builddir/tests/fuse-kill
 cache=$tmp/cache
 mnt=$tmp/mnt

@@ -29,8 +29,7 @@ if [ "${HC_REPLAY_ALL-}" ]; then
 	replay 17408 0 0
 	replay 8704 0 16
 else
-	# About 5 and 10 % of the unique blocks of this part.
+	# About 5 % of the unique blocks of this part.
 	replay 512 "${HC_REPLAY_REQUESTS:-600}" 0
-	replay 1024 "${HC_REPLAY_REQUESTS:-600}" 0
 	replay 512 "${HC_REPLAY_REQUESTS:-600}" 8
 fi
