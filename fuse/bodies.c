@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names and lives of bodies; see bodies.h. Bytes: body-io.c. Becoming a page or file: settle.c.
- * Marks: marks.c. */
+ * Marks: marks.c. What a directory has: bodies-list.c. */
 #include "fuse/bodies.h"
 
 #include <signal.h>
@@ -771,6 +771,36 @@ static int rename_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, c
 	return err;
 }
 
+/* Somebody writes it still, and may end while what the name showed is cleared: a page or file that
+ * came of that would be cleared, too. So it counts as settling meanwhile, and is settled here. */
+static int rename_shown(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+			const struct hc_opener *opener)
+{
+	bool settle, end;
+	int err;
+
+	err = move_to(fs, body, dir, name, false, HC_B_SHOWN, opener);
+	if (!err) {
+		hc_fs_count(fs, unsealed);
+		hc_name_clear(fs, dir, name, body->ino, 0);
+	}
+	pthread_mutex_lock(&fs->bodies.lock);
+	settle = !err && !body->n_writers && body->name;
+	body->settling = settle;
+	body->n_opens += settle;
+	pthread_mutex_unlock(&fs->bodies.lock);
+	if (settle)
+		settle_here(fs, body);
+	pthread_mutex_lock(&fs->bodies.lock);
+	body->n_opens -= settle;
+	pthread_cond_broadcast(&fs->bodies.changed);
+	end = ends_locked(&fs->bodies, body);
+	pthread_mutex_unlock(&fs->bodies.lock);
+	if (end)
+		body_finish(fs, body);
+	return err;
+}
+
 int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
 		   const struct hc_opener *opener)
 {
@@ -787,9 +817,10 @@ int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	wait_settled_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
 	gone = !body->name || body->settling;
 	settle = !gone && !temporary && !body->n_writers;
-	body->settling = body->settling || settle;
-	if (!gone)
+	if (!gone) {
+		body->settling = !temporary;
 		body->pending_tid = 0;
+	}
 	pthread_mutex_unlock(&fs->bodies.lock);
 	if (gone)
 		return -ENOENT;
@@ -797,95 +828,10 @@ int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		return move_to(fs, body, dir, name, true, HC_B_TEMPORARY, opener);
 	if (settle)
 		return rename_settle(fs, body, dir, name, opener);
-	err = move_to(fs, body, dir, name, false, HC_B_SHOWN, opener);
-	if (err)
-		return err;
-	hc_fs_count(fs, unsealed);
-	hc_name_clear(fs, dir, name, body->ino, 0);
-	/* The RELEASE may have come between: then nobody else settles it. */
-	pthread_mutex_lock(&fs->bodies.lock);
-	settle = !body->n_writers && body->name && !body->settling;
-	body->settling = body->settling || settle;
-	pthread_mutex_unlock(&fs->bodies.lock);
-	if (settle)
-		settle_here(fs, body);
-	return 0;
+	return rename_shown(fs, body, dir, name, opener);
 }
 
-/* --- sets --- */
-
-static bool is_visible(const struct hc_body *body)
-{
-	return body->state == HC_B_TEMPORARY || body->state == HC_B_SHOWN ||
-	       body->state == HC_B_SHARED;
-}
-
-static void list_add(struct hc_body ***list, size_t *n, size_t *room, struct hc_body *body)
-{
-	if (*n == *room) {
-		size_t more = *room ? *room * 2 : 16;
-		struct hc_body **grown = reallocarray(*list, more, sizeof(*grown));
-
-		if (!grown)
-			return; /* a shorter listing */
-		*list = grown;
-		*room = more;
-	}
-	(*list)[(*n)++] = hc_body_get(body);
-}
-
-/* One body for each name (the newest that was opened), as a listing shows names once. dir 0: all
- * directories. */
-int hc_bodies_list(struct hc_fs *fs, uint32_t dir, struct hc_body ***list_p, size_t *n_p)
-{
-	struct hc_bodies *bodies = &fs->bodies;
-	struct hc_body **list = NULL;
-	size_t n = 0, room = 0;
-
-	pthread_mutex_lock(&bodies->lock);
-	for (uint32_t i = 0; bodies->n_temporaries + bodies->n_shown && i < HC_BODIES_BUCKETS;
-	     i++) {
-		for (struct hc_bname *name = bodies->buckets[i]; name; name = name->next) {
-			struct hc_body *body = name->shown ? name->shown : name->made;
-
-			while (body && body->pending_tid)
-				body = body->next;
-			if (name->dir == dir && body && is_visible(body))
-				list_add(&list, &n, &room, body);
-		}
-	}
-	pthread_mutex_unlock(&bodies->lock);
-	*list_p = list;
-	*n_p = n;
-	return 0;
-}
-
-uint32_t hc_bodies_count_dir(struct hc_fs *fs, uint32_t dir)
-{
-	struct hc_bodies *bodies = &fs->bodies;
-	uint32_t n = 0;
-
-	pthread_mutex_lock(&bodies->lock);
-	for (uint32_t i = 0; bodies->n_bodies && i < HC_BODIES_BUCKETS; i++)
-		for (struct hc_bname *name = bodies->buckets[i]; name; name = name->next)
-			n += name->dir == dir && (name->made || name->shown || name->n_settling);
-	pthread_mutex_unlock(&bodies->lock);
-	return n;
-}
-
-bool hc_body_name(struct hc_fs *fs, struct hc_body *body, uint32_t *dir_p, char name[HC_NAME_BYTES])
-{
-	bool named;
-
-	pthread_mutex_lock(&fs->bodies.lock);
-	named = body->name != NULL;
-	if (named) {
-		*dir_p = body->name->dir;
-		snprintf(name, HC_NAME_BYTES, "%s", body->name->text);
-	}
-	pthread_mutex_unlock(&fs->bodies.lock);
-	return named;
-}
+/* --- those that wait too long, and the end --- */
 
 /* Its process is gone, for a moment already: nobody is left to rename it. A shell whose commands
  * make and move it one after the other has that moment. */

@@ -28,6 +28,42 @@ bool __wrap_hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind)
 	return __real_hc_mark_set(fs, tid, kind);
 }
 
+/* Happens when a rename clears what its target showed: before it looks, and before a page goes. */
+static void (*before_clear)(void);
+static void (*before_remove)(void);
+
+void __real_hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,
+			  uint64_t but_file);
+void __wrap_hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,
+			  uint64_t but_file);
+
+void __wrap_hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,
+			  uint64_t but_file)
+{
+	void (*hook)(void) = before_clear;
+
+	before_clear = NULL;
+	if (hook)
+		hook();
+	__real_hc_name_clear(fs, dir, name, but_ino, but_file);
+}
+
+size_t __real_hc_node_remove(struct hc_node *node, uint32_t series, const struct hc_hash *hashes,
+			     size_t n);
+size_t __wrap_hc_node_remove(struct hc_node *node, uint32_t series, const struct hc_hash *hashes,
+			     size_t n);
+
+size_t __wrap_hc_node_remove(struct hc_node *node, uint32_t series, const struct hc_hash *hashes,
+			     size_t n)
+{
+	void (*hook)(void) = before_remove;
+
+	before_remove = NULL;
+	if (hook)
+		hook();
+	return __real_hc_node_remove(node, series, hashes, n);
+}
+
 static int begin(void **state)
 {
 	frig_setup(state);
@@ -39,6 +75,8 @@ static int begin(void **state)
 static int end(void **state)
 {
 	before_mark = NULL;
+	before_clear = NULL;
+	before_remove = NULL;
 	frig_end(*state);
 	return frig_teardown(state);
 }
@@ -396,6 +434,42 @@ static void each_miss_is_looked_up_again(void **state)
 	}
 }
 
+static struct fuse_file_info late;
+
+static void release_late(void)
+{
+	rig_close(the_rig, A, &late);
+}
+
+/* close() is answered before RELEASE comes: that may be while the rename goes on, wherever it is.
+ */
+static void rename_meets_release(struct frig *f, const char *name, void (**place)(void))
+{
+	assert_int_equal(rig_open(f, A, TEMP, WCT, &late), 0);
+	assert_int_equal(rig_write(f, &late, 'a', SIZE), 0);
+	*place = release_late;
+	assert_int_equal(rig_rename(f, A, TEMP, name), 0);
+	assert_null(*place);
+	check_bytes(f, B, name, 'a');
+	assert_int_equal(hc_bodies_count_dir(&f->fs, f->dir), 0);
+	assert_int_equal(f->fs.bodies.n_bodies, 0);
+	put(f, C, TEMP, 'c');
+	assert_int_equal(rig_rename(f, C, TEMP, name), 0);
+	check_bytes(f, B, name, 'c');
+}
+
+static void release_before_the_target_is_cleared(void **state)
+{
+	rename_meets_release(*state, FINAL, &before_clear);
+	rename_meets_release(*state, "notes.json", &before_clear);
+}
+
+static void release_while_the_target_is_cleared(void **state)
+{
+	put(*state, C, FINAL, 'c');
+	rename_meets_release(*state, FINAL, &before_remove);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -412,6 +486,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_page_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
 		cmocka_unit_test_setup_teardown(each_miss_is_looked_up_again, begin, end),
+		cmocka_unit_test_setup_teardown(release_before_the_target_is_cleared, begin, end),
+		cmocka_unit_test_setup_teardown(release_while_the_target_is_cleared, begin, end),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
