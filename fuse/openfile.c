@@ -13,7 +13,8 @@ struct hc_openfile {
 	struct hc_openfile *next;
 	struct hc_fnode *fnode; /* pinned */
 	uint64_t file;
-	struct hc_owner owner; /* as it was opened: for fstat after the name went */
+	struct hc_owner owner; /* as it was opened: for fstat and writers after the name went */
+	uint32_t dir;          /* the same */
 	uint32_t n_users;      /* under the table's lock: handles and running calls */
 	pthread_mutex_t lock;  /* what follows */
 	int fd;
@@ -106,11 +107,15 @@ static int note_size_locked(struct hc_fs *fs, struct hc_openfile *of, uint64_t s
 	if (of->unlinked)
 		return 0;
 	err = hc_file_get(fs->registry, of->file, &info);
-	if (err)
-		return err;
-	info.mtime_ns = hc_clock_wall_ns();
-	info.size_bytes = size_bytes;
-	return hc_file_set(fs->registry, &info, true, HC_DIR_SET_MTIME);
+	if (!err) {
+		info.mtime_ns = hc_clock_wall_ns();
+		info.size_bytes = size_bytes;
+		err = hc_file_set(fs->registry, &info, true, HC_DIR_SET_MTIME);
+	}
+	/* Something else was renamed over it: its writers go on with what they opened. */
+	if (err == -ENOENT)
+		of->unlinked = true;
+	return err == -ENOENT ? 0 : err;
 }
 
 static uint64_t size_locked(const struct hc_openfile *of)
@@ -168,8 +173,10 @@ int hc_openfile_open(struct hc_fs *fs, struct hc_fnode *fnode, uint64_t file, bo
 	pthread_mutex_lock(&of->lock);
 	if (!of->body && of->fd < 0) {
 		err = hc_file_open(fs->registry, file, &of->fd) ? -ESTALE : 0;
-		if (!err && hc_file_get(fs->registry, file, &info) == 0)
+		if (!err && hc_file_get(fs->registry, file, &info) == 0) {
 			of->owner = info.owner;
+			of->dir = info.dir;
+		}
 	}
 	if (!err && of->body)
 		body = hc_body_get(of->body);
@@ -303,15 +310,16 @@ void hc_file_unlinked(struct hc_fs *fs, const struct hc_file_info *info)
 /* of->lock held. Before a change up to `end`: true when a body has taken over. */
 static int outgrow_locked(struct hc_fs *fs, struct hc_openfile *of, uint64_t end_bytes)
 {
-	struct hc_file_info info;
+	struct hc_file_info info = {.id = of->file, .dir = of->dir, .owner = of->owner};
 	int err;
 
 	if (of->body || end_bytes <= HC_FILE_BYTES_MAX)
 		return 0;
-	if (of->unlinked)
-		return -EFBIG;
-	err = hc_file_get(fs->registry, of->file, &info);
-	return err ? err : become_body_locked(fs, of, &info, true, end_bytes);
+	err = of->unlinked ? -ENOENT : hc_file_get(fs->registry, of->file, &info);
+	if (err && err != -ENOENT)
+		return err;
+	of->unlinked = err == -ENOENT;
+	return become_body_locked(fs, of, &info, !err, end_bytes);
 }
 
 int hc_openfile_read(struct hc_openfile *of, void *buf, size_t n, uint64_t offset, size_t *got_p)

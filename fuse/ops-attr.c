@@ -279,6 +279,7 @@ static int set_file_size(struct hc_fs *fs, const struct hc_fview *view, uint64_t
 static int set_file(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr,
 		    int to_set)
 {
+	struct hc_handle_attr attr_open;
 	struct hc_file_info info;
 	uint32_t what;
 	int err = 0;
@@ -288,7 +289,10 @@ static int set_file(struct hc_fs *fs, const struct hc_fview *view, const struct 
 	if (err)
 		return err;
 	if (hc_file_get(fs->registry, view->file, &info))
-		return to_set & FUSE_SET_ATTR_SIZE ? 0 : -ESTALE; /* it may have become a body */
+		/* It may have become a body, or lost its name while it is open. */
+		return to_set & FUSE_SET_ATTR_SIZE || hc_openfile_attr(fs, view->file, &attr_open)
+			       ? 0
+			       : -ESTALE;
 	what = what_of(attr, to_set, &info.owner, &info.mtime_ns);
 	return what ? hc_file_set(fs->registry, &info, false, what) : 0;
 }
@@ -424,6 +428,10 @@ void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set
 	if (!err) {
 		hc_tree_see(fs->tree, ino, &view);
 		err = hc_attr_view(fs, &view, &st, &timeout);
+		if (err && (view.kind == HC_F_FILE || view.kind == HC_F_GONE)) {
+			err = attr_of_handle(fs, &view, &st);
+			timeout = 0;
+		}
 		hc_body_put(view.body);
 	}
 	if (err)
