@@ -265,6 +265,10 @@ void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
 	hc_opener_of(fs, hc_req_tid(req), &move->opener);
 	err = rename_name(fs, move, flags);
 	free(move);
+	/* The kernel keeps what it knew of the old name, as long as it was told, under the new one,
+	 * which somebody is about to publish in place. */
+	if (!err && fs->notifier && hc_bodies_busy(fs, to.id, new_name))
+		hc_notify_name(fs->notifier, to.id, new_name);
 	if (!err)
 		hc_fs_count(fs, renames);
 	hc_reply_err(req, err);
