@@ -569,6 +569,26 @@ static bool is_idle_create(struct hc_fs *fs, struct hc_body *body, uint32_t dir,
 	       hc_node_stat(fs->node, &id.key, false, &page) == 0;
 }
 
+/* Drops a SHARED body of a name, with renamed also a SHOWN one, but not `but`. */
+static void drop_shown(struct hc_fs *fs, uint32_t dir, const char *name, struct hc_body *but,
+		       bool renamed)
+{
+	struct hc_body *old = NULL;
+	struct hc_bname *n;
+	bool end = false;
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	n = name_find_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
+	if (n && n->shown && n->shown != but && (renamed || n->shown->state == HC_B_SHARED)) {
+		old = n->shown;
+		detach_locked(&fs->bodies, old);
+		end = ends_locked(&fs->bodies, old);
+	}
+	pthread_mutex_unlock(&fs->bodies.lock);
+	if (end)
+		body_finish(fs, old);
+}
+
 /* Settles under the name it has; a new RELEASE of the same name waits its turn, so the last one
  * wins whole. */
 static void settle_here(struct hc_fs *fs, struct hc_body *body)
@@ -597,18 +617,20 @@ static void settle_here(struct hc_fs *fs, struct hc_body *body)
 		return;
 	err = is_idle_create(fs, body, dir, name) ? -EEXIST
 						  : hc_body_settle(fs, body, dir, name, &settled);
+	/* What the name was before must not come back when the scratch file goes. */
+	if (!err && settled == HC_SETTLED_SCRATCH)
+		hc_name_clear(fs, dir, name, body->ino, 0);
+	/* A body that is SHOWN was renamed to the name meanwhile. */
+	if (!err)
+		drop_shown(fs, dir, name, body, settled == HC_SETTLED_SCRATCH);
 	pthread_mutex_lock(&bodies->lock);
 	n->n_settling--;
 	body->settling = false;
 	if (err || settled != HC_SETTLED_SCRATCH) {
 		detach_locked(bodies, body);
 	} else if (body->state == HC_B_PRIVATE || body->state == HC_B_SHOWN) {
-		struct hc_body *old = n->shown == body ? NULL : n->shown;
-
 		n->n_waiting++;
 		detach_locked(bodies, body);
-		if (old)
-			detach_locked(bodies, old);
 		attach_locked(bodies, n, body, HC_B_SHARED);
 		n->n_waiting--;
 	}
@@ -690,25 +712,6 @@ void hc_body_drop(struct hc_fs *fs, struct hc_body *body)
 		body_finish(fs, body);
 }
 
-/* Drops a SHOWN or SHARED body of a name, but not `but`. */
-static void drop_shown(struct hc_fs *fs, uint32_t dir, const char *name, struct hc_body *but)
-{
-	struct hc_body *old = NULL;
-	struct hc_bname *n;
-	bool end = false;
-
-	pthread_mutex_lock(&fs->bodies.lock);
-	n = name_find_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
-	if (n && n->shown && n->shown != but) {
-		old = n->shown;
-		detach_locked(&fs->bodies, old);
-		end = ends_locked(&fs->bodies, old);
-	}
-	pthread_mutex_unlock(&fs->bodies.lock);
-	if (end)
-		body_finish(fs, old);
-}
-
 /* Puts a body, in whatever state, under another name. What was SHOWN there goes. */
 static int move_to(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
 		   bool temporary, enum hc_bstate state, const struct hc_opener *opener)
@@ -755,7 +758,7 @@ static int rename_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, c
 		if (!err)
 			hc_name_clear(fs, dir, name, body->ino, 0);
 	} else if (!err) {
-		drop_shown(fs, dir, name, body);
+		drop_shown(fs, dir, name, body, true);
 	}
 	pthread_mutex_lock(&fs->bodies.lock);
 	body->settling = false;

@@ -81,8 +81,9 @@ struct hc_body {
 	struct hc_fill *fill; /* NULL when DONE */
 	struct hc_ref page;   /* copy-up: what it begins with; DONE: what handles read */
 	bool has_page;
-	int fd;                   /* DONE as an ordinary file: its contents */
-	uint64_t source_bytes;    /* size of what it begins with, before OPEN held it */
+	int fd;                /* DONE as an ordinary file: its contents */
+	uint64_t source_bytes; /* size of what it begins with, before OPEN held it; of the page it
+				  became */
 	struct hc_key source_key; /* series 0: none */
 	struct hc_owner owner;
 	struct hc_attrset attrs; /* until it is DONE: then they are the page's or file's */

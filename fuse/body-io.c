@@ -16,7 +16,9 @@ static uint64_t size_locked(struct hc_body *body)
 		return body->source_bytes;
 	if (body->fill)
 		return hc_fill_size(body->fill);
-	return body->fd >= 0 && fstat(body->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+	if (body->fd >= 0)
+		return fstat(body->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+	return body->source_bytes; /* a page that is not held */
 }
 
 uint64_t hc_body_size(struct hc_body *body)

@@ -191,6 +191,7 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	if (err)
 		return err;
 	body->fill = NULL;
+	body->source_bytes = size;
 	hc_attrset_fini(&body->attrs);
 	adopt_page(fs, body, &item.key, size);
 	hc_size_learn(fs, item.key.series, body->maker.tgid, dir, size);
