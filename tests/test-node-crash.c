@@ -124,6 +124,22 @@ static void victim_publish(struct hc_node *node, uint32_t series, uint32_t space
 	hc_node_publish(node, &ref, &item, 1, &result);
 }
 
+/* One page, replaced again and again: at every moment there is a body of it. */
+static void victim_replace(struct hc_node *node, uint32_t series, uint32_t space)
+{
+	struct hc_key key = {series, hash_of(0)};
+	struct hc_page_info info;
+
+	for (int i = 0; i < 6; i++) {
+		victim_publish(node, series, space, 0);
+		if (i == 2 && !hc_node_stat(node, &key, false, &info))
+			hc_ignore(hc_node_sync_page(node, info.entry, info.sequence,
+						    hc_clock_now_ns() + 10 * HC_NS_PER_S));
+	}
+}
+
+#define SEED_REPLACE 0u
+
 /* Random operations until the crash point is passed (or the steps are done). */
 static int victim(const char *dir, const char *notes, uint64_t seed)
 {
@@ -136,7 +152,9 @@ static int victim(const char *dir, const char *notes, uint64_t seed)
 	hc_rng_seed(&rng, seed);
 	if (fd < 0 || node_open(dir, &node, &series, &space))
 		return 3;
-	for (uint32_t step = 0; step < 1500; step++) {
+	if (seed == SEED_REPLACE)
+		victim_replace(node, series, space);
+	for (uint32_t step = 0; seed != SEED_REPLACE && step < 1500; step++) {
 		/* Sizes come in phases, so that segments are re-cut. */
 		uint32_t page = (uint32_t)hc_rng_below(&rng, N_PAGES / 4) * 4 +
 				(step / 150 % 2 ? 3 : step % 3);
@@ -302,6 +320,42 @@ static void test_crash_points(void **state)
 	assert_true(adopted_all > 0);
 }
 
+static void test_replaced(void **state)
+{
+	static const struct {
+		const char *name;
+		int nth;
+	} points[] = {
+		{"pool-publish-row", 2}, {"pool-publish-row", 4}, {"publish", 2},
+		{"publish", 4},          {"pool-free", 1},        {"pool-free", 3},
+		{"evict-free", 1},       {"remove-row", 2},       {"remove-row", 4},
+	};
+
+	for (size_t i = 0; i < HC_ARRAY_SIZE(points); i++) {
+		char dir[64], notes[80], pool[80];
+		struct hc_hash hash = hash_of(0);
+		struct hc_node *node;
+		uint32_t series, space;
+		int status;
+
+		snprintf(dir, sizeof(dir), "%s/hctest-crash-XXXXXX",
+			 getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp");
+		assert_non_null(mkdtemp(dir));
+		snprintf(notes, sizeof(notes), "%s-notes", dir);
+		snprintf(pool, sizeof(pool), "%s-pool", dir);
+		status = run_victim(dir, notes, points[i].name, points[i].nth, SEED_REPLACE);
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		assert_int_equal(node_open(dir, &node, &series, &space), 0);
+		if (hc_node_exists_prefix(node, &series, 1, &hash, 1, false) != 1)
+			fail_msg("%s:%d: neither the old body nor the new one", points[i].name,
+				 points[i].nth);
+		hc_node_close(node, NULL);
+		nftw(dir, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+		nftw(pool, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+		unlink(notes);
+	}
+}
+
 /* READY slots are adopted: served although their files were moved away. */
 static void test_adopted_without_files(void **state)
 {
@@ -349,6 +403,7 @@ static void test_adopted_without_files(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_crash_points),
+	cmocka_unit_test(test_replaced),
 	cmocka_unit_test(test_adopted_without_files),
 };
 

@@ -189,8 +189,8 @@ static void hc_entry_finish(struct hc_node *node, struct hc_shard *shard, struct
 	hc_shard_free(shard, entry);
 }
 
-void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
-		     bool quarantine, struct hc_after *after)
+static void hc_entry_take_name(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+			       bool quarantine, struct hc_after *after)
 {
 	struct hc_key key = {entry->series, entry->hash};
 	uint32_t space = hc_series_space(node->registry, entry->series);
@@ -214,8 +214,6 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 				 slash ? slash + 1 : path);
 		}
 	}
-	if (entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING))
-		hc_pool_doom(node->pool, entry->slot);
 	if (entry->disk != HC_ENTRY_NO_DISK)
 		hc_entry_drop_disk(node, entry, quarantine, after);
 	hc_entry_clean(node, entry);
@@ -227,8 +225,33 @@ void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_ent
 	}
 	if (hc_space_use(node->registry, space, -(int64_t)entry->size_bytes, true))
 		hc_debug(HC_NODE, "space %u has no account", space);
+}
+
+void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		     bool quarantine, struct hc_after *after)
+{
+	if (entry->slot != HC_ENTRY_NO_SLOT && !(entry->flags & HC_ENTRY_LOADING))
+		hc_pool_doom(node->pool, entry->slot);
+	hc_entry_take_name(node, shard, entry, quarantine, after);
 	if (hc_entry_settled(entry))
 		hc_entry_finish(node, shard, entry, after);
+}
+
+void hc_entry_replace(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		      struct hc_after *after)
+{
+	entry->refs++;
+	hc_entry_take_name(node, shard, entry, false, after);
+}
+
+void hc_entry_replaced(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		       struct hc_after *after)
+{
+	if (entry->slot != HC_ENTRY_NO_SLOT &&
+	    hc_pool_state(node->pool, entry->slot) == HC_SLOT_READY)
+		hc_pool_doom(node->pool, entry->slot);
+	entry->refs--;
+	hc_entry_settle(node, shard, entry, after);
 }
 
 void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,

@@ -283,6 +283,13 @@ struct hc_after {
 /* Takes the name; frees what nobody holds. The file goes (or is quarantined). */
 void hc_entry_remove(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
 		     bool quarantine, struct hc_after *after);
+/* The two halves of a replacement. A kill between them finds two bodies of one key, and the later
+ * wins: so the old one goes when the new one would outlive the process, not before. replace takes
+ * the name and holds the entry; replaced lets it go (and its slot); only then hc_after_run. */
+void hc_entry_replace(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		      struct hc_after *after);
+void hc_entry_replaced(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,
+		       struct hc_after *after);
 /* Takes the name of a page whose disk was taken out. File and row stay: the disk may be whole again
  * at the next start. */
 void hc_entry_lose(struct hc_node *node, struct hc_shard *shard, struct hc_entry *entry,

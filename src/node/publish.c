@@ -286,10 +286,25 @@ static void hc_publish_event(struct hc_node *node, const struct hc_publish *item
 	node->config.event(node->config.event_arg, &event);
 }
 
+/* What a new body takes the place of. */
+struct hc_replaced {
+	struct hc_entry *old; /* NULL: nothing */
+	struct hc_after after;
+};
+
+/* The new body outlives a kill from here on. Shard locked. */
+static void hc_publish_replaced(struct hc_node *node, struct hc_shard *shard,
+				struct hc_replaced *replaced)
+{
+	if (replaced->old)
+		hc_entry_replaced(node, shard, replaced->old, &replaced->after);
+	replaced->old = NULL;
+}
+
 /* Inserts the entry of a new body, replacing or keeping what was there. Shard locked. */
 static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard,
 			     const struct hc_publish *item, const struct hc_publish_place *place,
-			     uint64_t sequence, struct hc_after *replaced,
+			     uint64_t sequence, struct hc_replaced *replaced,
 			     struct hc_entry **entry_p)
 {
 	struct hc_entry *old = hc_shard_find(shard, &item->key), *entry;
@@ -302,8 +317,9 @@ static int hc_publish_insert(struct hc_node *node, struct hc_shard *shard,
 		return -EEXIST;
 	}
 	if (old) {
-		replaced->quiet = true;
-		hc_entry_remove(node, shard, old, false, replaced);
+		replaced->after.quiet = true;
+		replaced->old = old;
+		hc_entry_replace(node, shard, old, &replaced->after);
 		hc_count(node, replaced);
 	}
 	rc = hc_shard_insert(shard, &item->key, &entry);
@@ -323,7 +339,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 			   const struct hc_publish_place *place, struct hc_link *link_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
-	struct hc_after replaced = {0};
+	struct hc_replaced replaced = {0};
 	struct hc_slot_page row;
 	struct hc_entry *entry;
 	uint64_t sequence;
@@ -351,6 +367,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 		if (!dirty)
 			hc_entry_push_mem(node, entry);
 	}
+	hc_publish_replaced(node, shard, &replaced);
 	hc_shard_unlock(shard);
 	if (rc) {
 		hc_publish_attrs_undo(node, item, sequence);
@@ -358,7 +375,7 @@ static int hc_publish_slot(struct hc_node *node, struct hc_ref *ref, const struc
 	} else if (item->opener) {
 		hc_walk_published(node->walks, &place->step, *link_p, !dirty);
 	}
-	hc_after_run(node, &replaced);
+	hc_after_run(node, &replaced.after);
 	return rc;
 }
 
@@ -517,10 +534,9 @@ static int hc_stage_adopt(struct hc_node *node, uint16_t disk, const char *stagi
 /* adopt_lock held for reading. */
 static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *staging,
 			      const struct hc_publish *item, const struct hc_publish_place *place,
-			      uint64_t sequence, uint32_t *number_p)
+			      uint64_t sequence, struct hc_replaced *replaced, uint32_t *number_p)
 {
 	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
-	struct hc_after replaced = {0};
 	struct hc_io_answer answer;
 	struct hc_entry *entry;
 	uint32_t space = hc_series_space(node->registry, item->key.series);
@@ -538,7 +554,7 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 	/* Paid before it can be removed by somebody else. */
 	hc_ignore(hc_space_use(node->registry, space, (int64_t)item->size_bytes, true));
 	hc_shard_lock(shard);
-	rc = hc_publish_insert(node, shard, item, place, sequence, &replaced, &entry);
+	rc = hc_publish_insert(node, shard, item, place, sequence, replaced, &entry);
 	if (!rc) {
 		entry->disk = disk;
 		*number_p = entry->number;
@@ -548,7 +564,6 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 		hc_mark_file(node, entry->number, answer.mark);
 	}
 	hc_shard_unlock(shard);
-	hc_after_run(node, &replaced);
 	if (rc) {
 		struct hc_after after = {
 			.remove_file = true, .disk_id = disk, .number = HC_ENTRY_NONE};
@@ -569,6 +584,8 @@ static int hc_publish_adopted(struct hc_node *node, uint16_t disk, const char *s
 int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *staging,
 			   const struct hc_publish *item)
 {
+	struct hc_shard *shard = hc_node_shard(node, &item->key.hash);
+	struct hc_replaced replaced = {0};
 	struct hc_publish_place place;
 	uint64_t sequence, ticket;
 	uint32_t number = HC_ENTRY_NONE;
@@ -580,10 +597,17 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 	sequence = hc_registry_next_sequence(node->registry);
 	rc = hc_publish_attrs(node, item, sequence);
 	if (!rc)
-		rc = hc_publish_adopted(node, disk, staging, item, &place, sequence, &number);
+		rc = hc_publish_adopted(node, disk, staging, item, &place, sequence, &replaced,
+					&number);
 	if (rc)
 		hc_publish_attrs_undo(node, item, sequence);
 	pthread_rwlock_unlock(&node->adopt_lock);
+	if (!rc && hc_row_put(node, number, sequence, true, &ticket))
+		hc_warn(HC_NODE, "a page on disk has no catalog row: it is lost at the next start");
+	hc_shard_lock(shard);
+	hc_publish_replaced(node, shard, &replaced);
+	hc_shard_unlock(shard);
+	hc_after_run(node, &replaced.after);
 	if (rc)
 		return rc;
 	if (item->opener)
@@ -591,8 +615,6 @@ int hc_node_publish_staged(struct hc_node *node, uint16_t disk, const char *stag
 				  (struct hc_link){number, (uint32_t)sequence}, false);
 	hc_count_series(node, item->key.series, published, 1);
 	hc_count_series(node, item->key.series, published_bytes, item->size_bytes);
-	if (hc_row_put(node, number, sequence, true, &ticket))
-		hc_warn(HC_NODE, "a page on disk has no catalog row: it is lost at the next start");
 	hc_publish_event(node, item, place.dir);
 	return 0;
 }
