@@ -338,6 +338,18 @@ static int write_named(struct hc_fs *fs, const struct hc_there *there, uint32_t 
 	return err;
 }
 
+/* Somebody has the node open as another page, whose bytes its maps share: until it is closed the
+ * page that the name shows cannot be opened by it. 127 ms in all. */
+static void wait_for_close(struct hc_fs *fs, int try)
+{
+	uint64_t deadline_ns = hc_clock_now_ns() + (HC_NS_PER_MS << try);
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	while (hc_cond_wait_until(&fs->bodies.changed, &fs->bodies.lock, deadline_ns) != -ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&fs->bodies.lock);
+}
+
 /* What the node id stood for is gone, or another's, and the kernel does not ask again: the handle
  * is of what its name shows now, and the node id does not tell of it. The name is the one that the
  * thread looked up; what the node is called by now may be another. */
@@ -353,6 +365,8 @@ static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle 
 		return ask->writer ? -ESTALE : -ENOENT;
 	/* It may be replaced under us again. */
 	for (int i = 0; err == -ESTALE && i < HC_NAMED_TRIES; i++) {
+		if (i && !ask->writer)
+			wait_for_close(fs, i - 1);
 		if (hc_there_look(fs, dir, name, ask->opener.tid, &there))
 			break;
 		err = ask->writer ? write_named(fs, &there, dir, name, ask, handle_p)

@@ -64,6 +64,25 @@ size_t __wrap_hc_node_remove(struct hc_node *node, uint32_t series, const struct
 	return __real_hc_node_remove(node, series, hashes, n);
 }
 
+/* Happens instead of a wait, without the lock. */
+static void (*during_wait)(void);
+
+int __real_hc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+int __wrap_hc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+
+int __wrap_hc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+	void (*hook)(void) = lock == &the_rig->fs.bodies.lock ? during_wait : NULL;
+
+	if (!hook)
+		return __real_hc_cond_wait_until(cond, lock, deadline_ns);
+	during_wait = NULL;
+	pthread_mutex_unlock(lock);
+	hook();
+	pthread_mutex_lock(lock);
+	return -ETIMEDOUT;
+}
+
 static int begin(void **state)
 {
 	frig_setup(state);
@@ -77,6 +96,7 @@ static int end(void **state)
 	before_mark = NULL;
 	before_clear = NULL;
 	before_remove = NULL;
+	during_wait = NULL;
 	frig_end(*state);
 	return frig_teardown(state);
 }
@@ -470,6 +490,36 @@ static void release_while_the_target_is_cleared(void **state)
 	rename_meets_release(*state, FINAL, &before_remove);
 }
 
+/* Twice within one open() the node is another reader's, and stands for a page that was replaced:
+ * the name is never without one. */
+static void second_round_waits_for_a_reader(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info holder, fi;
+	uint64_t ino;
+	size_t got;
+	int first;
+
+	put(f, A, FINAL, 'a');
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_open(f, C, FINAL, O_RDONLY, &holder), 0);
+	put(f, A, TEMP, 'b');
+	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), -ESTALE);
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_open(f, A, FINAL, O_RDONLY, &late), 0);
+	put(f, C, TEMP, 'c');
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+	during_wait = release_late;
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), 0);
+	assert_null(during_wait);
+	assert_int_equal(rig_read(f, &fi, SIZE + 1, &first, &got), 0);
+	assert_int_equal(got, SIZE);
+	assert_int_equal(first, 'c');
+	rig_close(f, B, &fi);
+	rig_close(f, C, &holder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +536,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_page_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
 		cmocka_unit_test_setup_teardown(each_miss_is_looked_up_again, begin, end),
+		cmocka_unit_test_setup_teardown(second_round_waits_for_a_reader, begin, end),
 		cmocka_unit_test_setup_teardown(release_before_the_target_is_cleared, begin, end),
 		cmocka_unit_test_setup_teardown(release_while_the_target_is_cleared, begin, end),
 	};
