@@ -78,6 +78,31 @@ static void test_reads_fail_enodev(void **state)
 	gone_disk(*state, -ENODEV);
 }
 
+/* No descriptor is left: a miss, and no page is lost for it, neither to readers nor to the
+ * scrubber. */
+static void test_reads_lack_descriptors(void **state)
+{
+	struct rig *rig = *state;
+	struct hc_verify_result result;
+
+	rig_faulty(rig);
+	rig_up(rig);
+	assert_int_equal(rig_put(rig, 1, 0, 6), 6);
+	rig_flush(rig);
+	rig_drop_memory(rig);
+	rig_fault(rig, HC_STORE_GET, HC_FAULT_ERROR, -EAGAIN);
+	assert_int_equal(rig_get(rig, 1, 6), 0);
+	assert_true(rig_there(rig, 1, 0));
+	rig_fault(rig, HC_STORE_GET, HC_FAULT_NONE, 0);
+	rig_fault(rig, HC_STORE_VERIFY, HC_FAULT_ERROR, -EAGAIN);
+	assert_int_equal(hc_node_verify(rig->node, NULL, NULL, &result), -EAGAIN);
+	rig_fault(rig, HC_STORE_VERIFY, HC_FAULT_NONE, 0);
+	assert_int_equal(rig_get(rig, 1, 6), 6);
+	assert_int_equal(rig_stats(rig).disk_errors, 0);
+	assert_int_equal(rig_stats(rig).bad_checksum, 0);
+	assert_int_equal(rig_stats(rig).n_refs, 0);
+}
+
 /* One of three disks goes: its pages are misses, those of the others stay, new ones go to the
  * others. */
 static void test_one_disk_out(void **state)
@@ -577,15 +602,15 @@ static void test_large_pool_again(void **state)
 
 static const struct CMUnitTest tests[] = {
 	rig_test(test_pages_spread),      rig_test(test_reads_fail_eio),
-	rig_test(test_reads_fail_enodev), rig_test(test_one_disk_out),
-	rig_test(test_full_at_put),       rig_test(test_real_full_disk),
-	rig_test(test_room_by_disk),      rig_test(test_undeletable),
-	rig_test(test_many_unlinks),      rig_test(test_hangs_slow_nobody),
-	rig_test(test_hangs_end),         rig_test(test_catalog_truncated),
-	rig_test(test_no_catalog),        rig_test(test_garbage_catalog),
-	rig_test(test_newer_cachedir),    rig_test(test_foreign_files),
-	rig_test(test_newer_slots),       rig_test(test_garbage_slots),
-	rig_test(test_large_pool_again),
+	rig_test(test_reads_fail_enodev), rig_test(test_reads_lack_descriptors),
+	rig_test(test_one_disk_out),      rig_test(test_full_at_put),
+	rig_test(test_real_full_disk),    rig_test(test_room_by_disk),
+	rig_test(test_undeletable),       rig_test(test_many_unlinks),
+	rig_test(test_hangs_slow_nobody), rig_test(test_hangs_end),
+	rig_test(test_catalog_truncated), rig_test(test_no_catalog),
+	rig_test(test_garbage_catalog),   rig_test(test_newer_cachedir),
+	rig_test(test_foreign_files),     rig_test(test_newer_slots),
+	rig_test(test_garbage_slots),     rig_test(test_large_pool_again),
 };
 
 HC_TEST_MAIN(tests)

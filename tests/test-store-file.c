@@ -662,8 +662,9 @@ static void test_error_set(void **state)
 {
 	static const struct {
 		int medium, result;
-	} cases[] = {{-ENOSPC, -ENOSPC}, {-EDQUOT, -ENOSPC}, {-EMFILE, -EIO}, {-EACCES, -EIO},
-		     {-ENOMEM, -EIO},    {-ESTALE, -ESTALE}, {-ENXIO, -EIO}};
+	} cases[] = {{-ENOSPC, -ENOSPC}, {-EDQUOT, -ENOSPC}, {-EMFILE, -EAGAIN},
+		     {-EACCES, -EIO},    {-ENOMEM, -EAGAIN}, {-ESTALE, -ESTALE},
+		     {-ENXIO, -EIO},     {-ENFILE, -EAGAIN}};
 	struct rig *rig = *state;
 	struct hc_store_page page = rig_put(rig, 1, 4096, 0);
 

@@ -499,7 +499,7 @@ int hc_node_verify(struct hc_node *node, bool (*progress)(void *arg, uint64_t do
 		result.bytes_checked += page->size_bytes;
 		if (disk == -EBADMSG || memory == -EBADMSG)
 			result.n_bad++;
-		else if (disk == -ENODEV || disk == -ETIMEDOUT)
+		else if (disk)
 			rc = disk;
 		if (progress && !progress(arg, i + 1, collect.n) && !rc)
 			rc = -ECANCELED;

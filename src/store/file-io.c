@@ -26,7 +26,13 @@ int hc_file_map_error(int error)
 	case -ESTALE:
 	case -EINVAL:
 	case -ECANCELED:
+	case -EAGAIN:
 		return error;
+	/* Of this process or machine, not of the medium. */
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM:
+		return -EAGAIN;
 	case -EDQUOT:
 		return -ENOSPC;
 	case -ENOMEDIUM:
@@ -159,7 +165,7 @@ static int hc_file_sum_cached(int fd, const struct hc_store_page *page)
 	int rc;
 
 	if (!leaves || !leaf)
-		return -EIO;
+		return -ENOMEM;
 	hc_ignore(posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL));
 	hc_ignore(posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED));
 	for (size_t i = 0; i < n_leaves; i++) {

@@ -180,7 +180,7 @@ static void *hc_file_worker(void *arg)
 		if (atomic_load(&disk->out))
 			result = -ENODEV;
 		else if (group->kind == HC_FILE_GROUP_SCRUB && (!scratch.part || !scratch.leaves))
-			result = -EIO;
+			result = -EAGAIN;
 		else
 			result = hc_file_run(disk, request, &scratch, &medium);
 		hc_file_judge(disk, request, medium);

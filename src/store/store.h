@@ -8,7 +8,8 @@
  * disk_info from any thread; open and close from one. No function blocks on the medium except open,
  * close, list and the ones that say so. Errors are of a fixed set: -ENOENT (not there), -EBADMSG
  * (bytes differ from size or checksum), -EIO, -ENOSPC, -EROFS, -ENODEV (disk taken out), -ESTALE,
- * -EINVAL, -ECANCELED (closed before it began). */
+ * -EINVAL, -ECANCELED (closed before it began), -EAGAIN (no descriptor or memory was left: it says
+ * nothing about the object). */
 #ifndef HC_STORE_STORE_H
 #define HC_STORE_STORE_H
 
