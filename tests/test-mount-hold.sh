@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What must hold of a mount whoever uses it (tests/fuse-hold.c).
+# What must hold of a mount whoever uses it (tests/fuse-hold.c), and random operations against a
+# model (tests/fuse-fsx.c). HC_FSX_SEED and HC_FSX_OPS: another sequence, a longer one.
 . "${top_srcdir:-.}/tests/functions.sh"
 requires_root
 requires_fuse
@@ -29,6 +30,26 @@ end_daemon()
 	stop_daemon || fail "the daemon ended with status $?"
 }
 
+# random OPS OPTION...: every byte of random operations, also after a restart.
+random()
+{
+	_ops=$1
+	shift
+	_options=pool_size=256M,disk_size=4G,max_page_bytes=2M,$1
+	start_daemon "$tmp/fsx-$1" "$mnt" -o "$_options" || fail "the daemon does not start: $(cat "$daemon_log")"
+	mkdir "$mnt/s"
+	timeout $((60 + _ops / 50)) "$top_builddir/tests/fuse-fsx" "$mnt/s" "${HC_FSX_SEED:-21}" "$_ops" 2097152 >"$tmp/out" 2>&1 ||
+		fail "fuse-fsx, seed ${HC_FSX_SEED:-21}, $1: status $?: $(cat "$tmp/out")"
+	cat "$tmp/out"
+	# Temporaries and scratch files are not meant to last.
+	(cd "$mnt/s" && find . -type f ! -name '*tmp*' -size -4097 -exec sha256sum {} +) >"$tmp/sums"
+	[ -s "$tmp/sums" ] || fail "no file is left to compare"
+	stop_daemon || fail "the daemon ended with status $?"
+	start_daemon "$tmp/fsx-$1" "$mnt" -o "$_options" || fail "the daemon does not start again: $(cat "$daemon_log")"
+	(cd "$mnt/s" && sha256sum --quiet -c "$tmp/sums") >"$tmp/out" 2>&1 || fail "after a restart: $(cat "$tmp/out")"
+	end_daemon
+}
+
 # Threads in one directory while everything is thrown out again and again.
 races()
 {
@@ -41,6 +62,7 @@ races()
 	cat "$tmp/out"
 }
 
+random "${HC_FSX_OPS:-20000}" passthrough=off
 start_daemon "$tmp/cache" "$mnt" -o pool_size=512M,disk_size=4G || fail "the daemon does not start: $(cat "$daemon_log")"
 mkdir "$mnt/s"
 hold rights
