@@ -25,6 +25,7 @@ struct fixture {
 	struct hc_node *node;
 	struct hc_store *fault; /* the wrapper, when asked for */
 	uint32_t space, series;
+	uint32_t dir_id; /* of what is published; 0: the series' own */
 };
 
 static uint64_t soon(uint64_t ms)
@@ -147,8 +148,10 @@ static int put_sized(struct fixture *f, uint32_t series, uint32_t chain, uint32_
 	int n = 0;
 
 	for (uint32_t i = from; i < to; i++) {
-		struct hc_publish item = {
-			.key = {series, hash_of(chain, i)}, .depth = i, .size_bytes = bytes};
+		struct hc_publish item = {.key = {series, hash_of(chain, i)},
+					  .depth = i,
+					  .size_bytes = bytes,
+					  .dir = f->dir_id};
 		struct hc_ref ref;
 		size_t got;
 		int result;
@@ -507,6 +510,37 @@ static void test_max_age(void **state)
 	assert_int_equal(stats(f).expired, 3);
 }
 
+/* Engines make their directories once: an hour in which all of its pages expire leaves it. */
+static void test_empty_directory_stays(void **state)
+{
+	struct fixture *f = *state;
+	struct hc_space_info info = {.max_age_s = 100}, space;
+	uint64_t mono = hc_clock_now_ns(), wall = hc_clock_wall_ns();
+	struct hc_owner owner = {0, 0, 0755};
+	struct hc_registry *registry;
+	struct hc_dir_info dir, again;
+
+	f->config.no_evictor = true;
+	node_up(f);
+	registry = hc_node_registry(f->node);
+	assert_int_equal(hc_space_find(registry, "m", &space), 0);
+	assert_int_equal(hc_dir_make(registry, space.dir, "shard", &owner, &dir), 0);
+	assert_int_equal(hc_space_set(registry, f->space, &info, HC_SPACE_SET_MAX_AGE), 0);
+	f->dir_id = dir.id;
+	for (uint64_t minute = 0; minute <= 60; minute += 5) {
+		hc_clock_fake_set_ns(mono, wall + minute * 60 * HC_NS_PER_S);
+		assert_int_equal(put(f, 1 + (uint32_t)minute, 0, 3), 3);
+		flush(f);
+		assert_int_equal(hc_node_dir_n_pages(f->node, dir.id) >= 3, 1);
+		hc_node_maintain(f->node, 0);
+	}
+	hc_clock_fake_set_ns(mono, wall + 3800 * HC_NS_PER_S);
+	hc_node_maintain(f->node, 0);
+	assert_int_equal(hc_node_dir_n_pages(f->node, dir.id), 0);
+	assert_int_equal(hc_dir_find(registry, space.dir, "shard", &again), 0);
+	assert_int_equal(again.id, dir.id);
+}
+
 static void test_memory_only(void **state)
 {
 	struct fixture *f = *state;
@@ -625,6 +659,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_lease_outlives_removal, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_quota, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_max_age, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_empty_directory_stays, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_memory_only, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_disk_errors, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_hung_write_slows_nobody, setup, teardown),
