@@ -425,7 +425,7 @@ static void hc_print_option(const struct hc_options *options, int id, uint64_t a
 	}
 	snprintf(shown, sizeof(shown), "%s", value->text);
 	if (desc->kind == HC_KIND_PATH && value->origin == HC_FROM_DEFAULT &&
-	    strcmp(value->text, "auto"))
+	    strcmp(value->text, "auto") && strcmp(value->text, "none"))
 		snprintf(shown, sizeof(shown), "%s", options->cachedir);
 	if (actual && desc->kind == HC_KIND_COUNT) {
 		snprintf(shown, sizeof(shown), "%llu", (unsigned long long)actual);

@@ -360,8 +360,10 @@ static void set_source(struct hc_fs *fs, struct hc_body *body, const struct stat
 		hc_debug("fuse", "a page went before its times were set");
 }
 
+/* *moved_p: the body is a page or a file already, whose attributes these are to be; NULL: where
+ * nothing else is known of it. */
 static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *attr, int to_set,
-		    int tid)
+		    int tid, bool *moved_p)
 {
 	int err = 0;
 
@@ -370,6 +372,11 @@ static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *a
 	if (err)
 		return err;
 	pthread_rwlock_wrlock(&body->rw);
+	if (moved_p && !body->fill) {
+		*moved_p = true;
+		pthread_rwlock_unlock(&body->rw);
+		return 0;
+	}
 	if (what_of(attr, to_set, &body->owner, &body->mtime_ns) & HC_DIR_SET_MTIME && body->fill)
 		hc_fill_set_mtime(body->fill, body->mtime_ns);
 	pthread_rwlock_unlock(&body->rw);
@@ -383,12 +390,17 @@ static bool set_by_handle(struct hc_fs *fs, fuse_req_t req, uint64_t ino, const 
 			  int to_set, struct fuse_file_info *fi)
 {
 	struct hc_body *body = hc_handle_body((struct hc_handle *)(uintptr_t)fi->fh);
+	bool moved = false;
 	struct stat st;
 	int err;
 
 	if (!body)
 		return false;
-	err = set_body(fs, body, attr, to_set, hc_req_tid(req));
+	err = set_body(fs, body, attr, to_set, hc_req_tid(req), &moved);
+	if (moved) {
+		hc_body_put(body);
+		return false;
+	}
 	hc_attr_body(fs, body, &st);
 	hc_body_put(body);
 	st.st_ino = ino;
@@ -399,31 +411,49 @@ static bool set_by_handle(struct hc_fs *fs, fuse_req_t req, uint64_t ino, const 
 	return true;
 }
 
+static int set_view(struct hc_fs *fs, const struct hc_fview *view, const struct stat *attr,
+		    int to_set, int tid, bool *moved_p)
+{
+	switch (view->kind) {
+	case HC_F_DIR:
+		return set_dir(fs, view->dir, attr, to_set);
+	case HC_F_FILE:
+		return set_file(fs, view, attr, to_set);
+	case HC_F_BODY:
+		return set_body(fs, view->body, attr, to_set, tid, moved_p);
+	case HC_F_PAGE:
+		return set_page(fs, view, attr, to_set, tid);
+	case HC_F_VIRTUAL: /* O_TRUNC of a shell's redirection */
+		return to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+			       ? -EPERM
+			       : 0;
+	default:
+		return -ESTALE;
+	}
+}
+
 void hc_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		   struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
+	int tid = hc_req_tid(req), err;
 	struct hc_fview view;
+	bool moved = false;
 	struct stat st;
 	double timeout;
-	int err = -ESTALE;
 
 	hc_tree_see(fs->tree, ino, &view);
 	if (fi && view.kind >= HC_F_FILE && set_by_handle(fs, req, ino, attr, to_set, fi)) {
 		hc_body_put(view.body);
 		return;
 	}
-	if (view.kind == HC_F_DIR)
-		err = set_dir(fs, view.dir, attr, to_set);
-	else if (view.kind == HC_F_FILE)
-		err = set_file(fs, &view, attr, to_set);
-	else if (view.kind == HC_F_BODY)
-		err = set_body(fs, view.body, attr, to_set, hc_req_tid(req));
-	else if (view.kind == HC_F_PAGE)
-		err = set_page(fs, &view, attr, to_set, hc_req_tid(req));
-	else if (view.kind == HC_F_VIRTUAL) /* O_TRUNC of a shell's redirection */
-		err = to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) ? -EPERM
-											    : 0;
+	err = set_view(fs, &view, attr, to_set, tid, &moved);
+	if (moved) {
+		/* It turned into a page or file since it was seen. */
+		hc_body_put(view.body);
+		hc_tree_see(fs->tree, ino, &view);
+		err = set_view(fs, &view, attr, to_set, tid, NULL);
+	}
 	hc_body_put(view.body);
 	if (!err) {
 		hc_tree_see(fs->tree, ino, &view);

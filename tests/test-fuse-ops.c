@@ -120,6 +120,22 @@ int __wrap_hc_node_stat(struct hc_node *node, const struct hc_key *key, bool wan
 	return __real_hc_node_stat(node, key, want_node_id, info_p);
 }
 
+/* Happens when what is behind a node id has just been looked at. */
+static void (*after_see)(void);
+
+void __real_hc_tree_see(struct hc_tree *tree, uint64_t ino, struct hc_fview *view_p);
+void __wrap_hc_tree_see(struct hc_tree *tree, uint64_t ino, struct hc_fview *view_p);
+
+void __wrap_hc_tree_see(struct hc_tree *tree, uint64_t ino, struct hc_fview *view_p)
+{
+	void (*hook)(void) = after_see;
+
+	after_see = NULL;
+	__real_hc_tree_see(tree, ino, view_p);
+	if (hook)
+		hook();
+}
+
 static void put(struct frig *f, int who, const char *name, int byte)
 {
 	struct fuse_file_info fi;
@@ -411,6 +427,58 @@ static void attributes_of_an_open_body(void **state)
 	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
 }
 
+/* Sets the time of last change; fi: through that handle, or NULL. */
+static int rig_set_mtime(struct frig *f, int who, uint64_t ino, time_t mtime_s,
+			 struct fuse_file_info *fi)
+{
+	struct fuse_req req = rig_req(f, who);
+	struct stat attr = {.st_mtim = {.tv_sec = mtime_s}};
+
+	hc_op_setattr(&req, ino, &attr, FUSE_SET_ATTR_MTIME, fi);
+	assert_true(req.replied);
+	return req.err;
+}
+
+static struct frig *rig_of_hook;
+static struct fuse_file_info writer_of_hook;
+
+static void writer_ends(void)
+{
+	rig_close(rig_of_hook, C, &writer_of_hook);
+}
+
+/* A body that becomes a page while its times are set, or whose reader has it open still: the times
+ * are the page's. */
+static void times_of_a_body_that_ended(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info reader;
+	struct stat attr;
+	uint64_t ino;
+
+	for (int through = 0; through < 2; through++) {
+		rig_of_hook = f;
+		assert_int_equal(rig_open(f, C, TEMP, WCT, &writer_of_hook), 0);
+		assert_int_equal(rig_write(f, &writer_of_hook, 'c', SIZE), 0);
+		assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+		if (through) {
+			assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), 0);
+			writer_ends();
+		} else {
+			after_see = writer_ends;
+		}
+		assert_int_equal(rig_set_mtime(f, B, ino, 1000, through ? &reader : NULL), 0);
+		assert_null(after_see);
+		if (through)
+			rig_close(f, B, &reader);
+		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+		assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+		assert_int_equal(attr.st_mtim.tv_sec, 1000);
+		assert_int_equal(rig_unlink(f, A, FINAL), 0);
+	}
+}
+
 /* stat() and a reader's open() of a name whose page goes twice: a miss, no ESTALE. */
 static void second_round_misses(void **state)
 {
@@ -533,6 +601,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(page_becomes_a_body_under_a_look_up, begin, end),
 		cmocka_unit_test_setup_teardown(attributes_of_a_page_that_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(attributes_of_an_open_body, begin, end),
+		cmocka_unit_test_setup_teardown(times_of_a_body_that_ended, begin, end),
 		cmocka_unit_test_setup_teardown(held_page_is_replaced, begin, end),
 		cmocka_unit_test_setup_teardown(second_round_misses, begin, end),
 		cmocka_unit_test_setup_teardown(each_miss_is_looked_up_again, begin, end),
