@@ -56,10 +56,11 @@ expect_error 'no hicachefs is mounted there' "$hicachectl_bin" -m "$tmp" top
 cat >"$tmp/terminal.py" <<'END'
 import os, pty, select, signal, sys, termios, time
 how, tool, mnt = sys.argv[1:4]
+# Of another terminal: this one's mode is changed as soon as the child runs.
+before = termios.tcgetattr(pty.openpty()[0])
 pid, fd = pty.fork()
 if pid == 0:
     os.execv(tool, [tool, "-m", mnt, "top", "-d", "0.2"] + (["-n", "2"] if how == "n" else []))
-before = termios.tcgetattr(fd)
 out = b""
 end = time.time() + 40
 sent = False
