@@ -141,6 +141,21 @@ bool hc_handle_is_open(struct hc_fs *fs, uint64_t ino)
 	return handle != NULL;
 }
 
+struct hc_body *hc_handle_find_body(struct hc_fs *fs, uint64_t ino)
+{
+	struct hc_body *body = NULL;
+	struct hc_handle *handle;
+
+	pthread_mutex_lock(&fs->handles->lock);
+	handle = *bucket_of(fs->handles, ino);
+	while (handle && (handle->kind != HC_H_BODY || hc_fnode_ino(handle->fnode) != ino))
+		handle = handle->next;
+	if (handle)
+		body = hc_body_get(handle->body);
+	pthread_mutex_unlock(&fs->handles->lock);
+	return body;
+}
+
 struct hc_body *hc_handle_body(struct hc_handle *handle)
 {
 	if (handle->of)

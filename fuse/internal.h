@@ -210,6 +210,9 @@ void hc_handle_flags(const struct hc_handle *handle, struct fuse_file_info *fi);
 bool hc_handle_find(struct hc_fs *fs, uint64_t ino, struct hc_handle_attr *attr_p);
 /* Of whatever kind. */
 bool hc_handle_is_open(struct hc_fs *fs, uint64_t ino);
+/* The body that an open handle of this node reads, also when it is a page or file by now, or was
+ * one and is gone; NULL: none. Reference. */
+struct hc_body *hc_handle_find_body(struct hc_fs *fs, uint64_t ino);
 /* The body behind a handle, NULL: none. Reference. */
 struct hc_body *hc_handle_body(struct hc_handle *handle);
 

@@ -148,16 +148,26 @@ static int attr_of_handle(struct hc_fs *fs, const struct hc_fview *view, struct 
 {
 	struct hc_handle_attr attr;
 	uint64_t ino = view->ino;
+	struct hc_body *body;
 
 	if (view->kind == HC_F_PAGE && hc_handle_is_open(fs, ino)) {
 		attr_as_told(view, st);
 		st->st_nlink = 0;
 		return 0;
 	}
-	if (view->kind == HC_F_FILE ? !hc_openfile_attr(fs, view->file, &attr)
-				    : !hc_handle_find(fs, ino, &attr))
+	if (view->kind == HC_F_FILE ? hc_openfile_attr(fs, view->file, &attr)
+				    : hc_handle_find(fs, ino, &attr)) {
+		attr_begin(st, ino, S_IFREG, &attr.owner, attr.size_bytes, attr.mtime_ns, 0);
+		st->st_nlink = 0;
+		return 0;
+	}
+	/* Opened as a body, which became what has lost its name. */
+	body = hc_handle_find_body(fs, ino);
+	if (!body)
 		return -ESTALE;
-	attr_begin(st, ino, S_IFREG, &attr.owner, attr.size_bytes, attr.mtime_ns, 0);
+	hc_attr_body(fs, body, st);
+	hc_body_put(body);
+	st->st_ino = ino;
 	st->st_nlink = 0;
 	return 0;
 }

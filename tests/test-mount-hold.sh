@@ -30,22 +30,23 @@ end_daemon()
 	stop_daemon || fail "the daemon ended with status $?"
 }
 
-# random OPS OPTION...: every byte of random operations, also after a restart.
+# random SEED OPS OPTION: every byte of random operations, also after a restart.
 random()
 {
-	_ops=$1
-	shift
-	_options=pool_size=256M,disk_size=4G,max_page_bytes=2M,$1
-	start_daemon "$tmp/fsx-$1" "$mnt" -o "$_options" || fail "the daemon does not start: $(cat "$daemon_log")"
+	_seed=$1
+	_ops=$2
+	_cache=$tmp/fsx-$1-$3
+	_options=pool_size=256M,disk_size=4G,max_page_bytes=2M,$3
+	start_daemon "$_cache" "$mnt" -o "$_options" || fail "the daemon does not start: $(cat "$daemon_log")"
 	mkdir "$mnt/s"
-	timeout $((60 + _ops / 50)) "$top_builddir/tests/fuse-fsx" "$mnt/s" "${HC_FSX_SEED:-21}" "$_ops" 2097152 >"$tmp/out" 2>&1 ||
-		fail "fuse-fsx, seed ${HC_FSX_SEED:-21}, $1: status $?: $(cat "$tmp/out")"
+	timeout $((60 + _ops / 50)) "$top_builddir/tests/fuse-fsx" "$mnt/s" "$_seed" "$_ops" 2097152 >"$tmp/out" 2>&1 ||
+		fail "fuse-fsx, seed $_seed, $3: status $?: $(cat "$tmp/out")"
 	cat "$tmp/out"
 	# Temporaries and scratch files are not meant to last.
 	(cd "$mnt/s" && find . -type f ! -name '*tmp*' -size -4097 -exec sha256sum {} +) >"$tmp/sums"
 	[ -s "$tmp/sums" ] || fail "no file is left to compare"
 	stop_daemon || fail "the daemon ended with status $?"
-	start_daemon "$tmp/fsx-$1" "$mnt" -o "$_options" || fail "the daemon does not start again: $(cat "$daemon_log")"
+	start_daemon "$_cache" "$mnt" -o "$_options" || fail "the daemon does not start again: $(cat "$daemon_log")"
 	(cd "$mnt/s" && sha256sum --quiet -c "$tmp/sums") >"$tmp/out" 2>&1 || fail "after a restart: $(cat "$tmp/out")"
 	end_daemon
 }
@@ -62,7 +63,8 @@ races()
 	cat "$tmp/out"
 }
 
-random "${HC_FSX_OPS:-20000}" passthrough=off
+random "${HC_FSX_SEED:-21}" "${HC_FSX_OPS:-10000}" passthrough=off
+random "${HC_FSX_SEED:-9}" "${HC_FSX_OPS:-10000}" passthrough=auto
 start_daemon "$tmp/cache" "$mnt" -o pool_size=512M,disk_size=4G || fail "the daemon does not start: $(cat "$daemon_log")"
 mkdir "$mnt/s"
 hold rights
