@@ -35,7 +35,8 @@ uint64_t hc_body_size(struct hc_body *body)
 static void regain_locked(struct hc_body *body)
 {
 	struct hc_fs *fs = body->fs;
-	struct hc_acquire how = {.deadline_ns = hc_clock_now_ns() + fs->budget_ns};
+	struct hc_acquire how = {.deadline_ns = hc_clock_now_ns() + fs->budget_ns,
+				 .uncounted = true};
 	struct hc_fview view;
 	size_t n = 0;
 

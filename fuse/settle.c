@@ -136,7 +136,7 @@ static bool has_readers(struct hc_fs *fs, struct hc_body *body)
 static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_key *key,
 		       uint64_t size_bytes)
 {
-	struct hc_acquire how = {.series = key->series};
+	struct hc_acquire how = {.series = key->series, .uncounted = true};
 	struct hc_page_info info;
 	size_t n = 0;
 

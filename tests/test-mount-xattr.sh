@@ -58,7 +58,12 @@ check_kept()
 	assert_eq "$1: directory" "of a directory" "$(attr user.note "$mnt/kv/sub")"
 	cmp "$tmp/page" "$page" || fail "$1: the page differs"
 }
+# Writing is no use of a page, a read is one.
+assert_eq "hits of a page that was only written" 0 "$(attr user.hicache.hits "$page")"
+assert_eq "counted hits of it" 0 $(($(stat_of hits_memory) + $(stat_of hits_disk)))
 check_kept "after rename"
+assert_eq "hits after a read" 1 "$(attr user.hicache.hits "$page")"
+assert_eq "counted hits after a read" 1 $(($(stat_of hits_memory) + $(stat_of hits_disk)))
 ctl sync >/dev/null && ctl evict --memory >/dev/null || fail "evict"
 assert_eq "tier after evict" disk "$(attr user.hicache.tier "$page")"
 check_kept "on disk"

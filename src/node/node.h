@@ -142,6 +142,7 @@ struct hc_acquire {
 	uint32_t thread; /* tid of the opener, 0: not known */
 	uint64_t tree;   /* walk: directory tree */
 	uint64_t deadline_ns;
+	bool uncounted; /* nobody asked for the page: no hit, no miss, no use */
 };
 /* Leading pages that could be made resident by the deadline, verified; each ref must be released.
  * *n_p may be 0. Returns 0, or -ENOENT when the first page is a miss. Promotions that miss the

@@ -190,7 +190,8 @@ void hc_acquire_hold(struct hc_node *node, const struct hc_acquire *how, struct 
 		entry->stamp = (uint32_t)hc_max_u64(entry->stamp, stamp);
 	hc_acquire_hurry(node, entry);
 	hc_ahead_used(node, entry);
-	hc_entry_hit(entry);
+	if (!how->uncounted)
+		hc_entry_hit(entry);
 	entry->refs++;
 	*ref_p = (struct hc_ref){
 		.entry = entry->number,
@@ -227,8 +228,10 @@ static size_t hc_acquire_find(struct hc_node *node, const struct hc_acquire *how
 		hc_shard_unlock(shard);
 		n_disk += refs[i].slot == HC_SLOT_NONE;
 	}
-	hc_count_series(node, how->series, hits_disk, n_disk);
-	hc_count_series(node, how->series, hits_memory, i - n_disk);
+	if (!how->uncounted) {
+		hc_count_series(node, how->series, hits_disk, n_disk);
+		hc_count_series(node, how->series, hits_memory, i - n_disk);
+	}
 	atomic_fetch_add_explicit(&node->n_refs, i, memory_order_relaxed);
 	return i;
 }
@@ -305,7 +308,8 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 	size_t found = hc_acquire_find(node, how, hashes, n, refs, &step), got = 0;
 	bool to_load = false, again = false;
 
-	hc_count(node, acquires);
+	if (!how->uncounted)
+		hc_count(node, acquires);
 	for (size_t i = 0; i < found && !to_load; i++)
 		to_load = refs[i].slot == HC_SLOT_NONE;
 	if (to_load)
@@ -326,8 +330,9 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 	}
 	if (got < found)
 		hc_node_release(node, refs + got, found - got);
-	hc_acquire_reuse(node, refs, got);
-	if (got < n)
+	if (!how->uncounted)
+		hc_acquire_reuse(node, refs, got);
+	if (got < n && !how->uncounted)
 		hc_count_series(node, how->series, misses, 1);
 	*n_p = got;
 	return n && !got ? -ENOENT : 0;
