@@ -117,14 +117,30 @@ static const char *hc_option_near(const char *name)
 	return near;
 }
 
+/* What a section of a space sets, and was probably meant, or NULL. */
+static const char *hc_section_near(const char *name)
+{
+	static const char *const names[] = {"quota", "max_age", "priority"};
+
+	for (size_t i = 0; i < HC_ARRAY_SIZE(names); i++)
+		if (hc_distance(name, names[i]) < 3)
+			return names[i];
+	return NULL;
+}
+
 static int hc_refuse_unknown(const struct hc_setting_place *place, const char *name,
 			     const char *value)
 {
-	const char *near = hc_option_near(name);
+	const char *near = hc_option_near(name), *section = hc_section_near(name);
 	char where[512];
 
 	hc_where(place, name, value, where, sizeof(where));
-	if (near)
+	if (section && (!near || hc_distance(name, section) <= hc_distance(name, near)))
+		hc_error(HC_OPTIONS_LOG,
+			 "%s: there is no option \"%s\"; \"%s\" is set for each space: in the "
+			 "config file below a line [space NAME]; hicachefs --help lists all",
+			 where, name, section);
+	else if (near)
 		hc_error(HC_OPTIONS_LOG,
 			 "%s: there is no option \"%s\"; did you mean \"%s\"? hicachefs --help "
 			 "lists all",

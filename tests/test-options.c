@@ -122,6 +122,9 @@ static void test_refusals(void **state)
 
 	assert_refused(o, "pool_sise=1G",
 		       "there is no option \"pool_sise\"; did you mean \"pool_size\"?");
+	assert_refused(
+		o, "quta=3",
+		"\"quota\" is set for each space: in the config file below a line [space NAME]");
 	assert_refused(o, "frobnicate",
 		       "there is no option \"frobnicate\"; hicachefs --help lists all");
 	assert_refused(o, "pool_size=lots",
