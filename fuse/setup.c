@@ -210,9 +210,13 @@ static int hc_setup_pool(const struct hc_options *options, struct hc_node_config
 	if (size->origin == HC_FROM_DEFAULT)
 		return 0;
 	config->pool_bytes = size->number;
-	if (!size->is_percent)
-		return 0;
 	rc = hc_sysinfo_memory(&total, &available);
+	if (!size->is_percent) {
+		/* More than the machine has, of whatever kind: before the cache is touched. */
+		if (rc || size->number <= total)
+			return 0;
+		return hc_pool_size_check(size->number, 0, HC_POOL_MEMFD);
+	}
 	if (rc) {
 		hc_error(HC_OPTIONS_LOG,
 			 "the available memory is not known: %s; give pool_size as a size",

@@ -53,6 +53,7 @@ requires_fuse
 refused 1 'noinit' -o noinit "$cache" "$mnt"
 assert_eq "the empty cache directory with noinit" "" "$(ls -A "$cache")"
 refused 1 'pool_size.*(memory|available)' -o pool_size=1000T "$cache" "$mnt"
+assert_eq "the empty cache directory with too large a pool" "" "$(ls -A "$cache")"
 mkdir "$tmp/foreign"
 : >"$tmp/foreign/thesis.tex"
 refused 1 'not empty|foreign|not ours|no cache' "$tmp/foreign" "$mnt"
