@@ -97,7 +97,8 @@ void hc_fs_destroy(struct hc_fs *fs);
 	X(publish_failed) X(unsealed) X(killed_writers) X(second_writers) \
 	X(second_writers_busy) X(stale_opens) X(detached_opens) X(stale_nodes) X(eio_replies) X(read_failures) \
 	X(parked) X(parked_timeouts) X(temporaries_reaped) X(scratch_files) X(passthrough_opens) \
-	X(daemon_opens) X(notified) X(notify_dropped) X(epochs) X(lookups) X(getxattrs) X(listxattrs) \
+	X(daemon_opens) X(notified) X(notify_dropped) X(epochs) X(lookups) X(page_lookups) X(page_lookups_absent) \
+	X(getxattrs) X(listxattrs) \
 	X(setxattrs)
 /* clang-format on */
 

@@ -437,6 +437,8 @@ int hc_control_metrics(struct hc_control *control, FILE *out)
 	gauge(out, "uptime_seconds", "Seconds since the daemon's start.",
 	      (hc_clock_now_ns() - control->start_ns) / HC_NS_PER_S);
 	tiers(&node, out);
+	gauge(out, "draining", "1: new pages are refused, until hicachectl drain --end.",
+	      hc_node_draining(control->node));
 	pool(&node.pool, out);
 	queues(control, &node, out);
 	disks(control->node, out);

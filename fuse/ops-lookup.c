@@ -358,6 +358,11 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, -err);
 		return;
 	}
+	if (there.is_page_name) {
+		hc_fs_count(fs, page_lookups);
+		if (there.kind == HC_F_NONE)
+			hc_fs_count(fs, page_lookups_absent);
+	}
 	mark = hc_mark_get(fs, tid, dir, name);
 	if (mark != HC_MARK_NONE && wants_own(fs, &there, tid))
 		err = second_writer(fs, &there, dir, name, tid, mark);

@@ -84,6 +84,7 @@ void hc_control_stats(struct hc_control *control, FILE *out)
 	hc_stats_node(&node, out);
 	hc_stats_pool(&node.pool, out);
 	hc_stats_catalog(&node.catalog, out);
+	hc_stat_line(out, "draining", hc_node_draining(control->node));
 	if (control->fs) {
 		hc_fs_stats(control->fs, &fs);
 		hc_stats_fs(&fs, out);
@@ -233,6 +234,7 @@ int hc_control_status(struct hc_control *control, FILE *out)
 	hc_put(root, "pid", (uint64_t)getpid());
 	hc_put(root, "uptime_s", (hc_clock_now_ns() - control->start_ns) / HC_NS_PER_S);
 	json_object_set_new(root, "rebuilding", json_boolean(stats.rebuilding));
+	json_object_set_new(root, "draining", json_boolean(hc_node_draining(control->node)));
 	hc_put(index, "pages", stats.n_pages);
 	hc_put(index, "bytes", stats.index_bytes);
 	json_object_set_new(root, "index", index);

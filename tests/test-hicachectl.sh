@@ -163,7 +163,7 @@ assert_eq "bytes after the restart" "$sum" "$(sha256sum <"$mnt/sp/$one")"
 kill -KILL "$daemon_pid"
 wait "$daemon_pid" 2>/dev/null
 is_mounted "$mnt" || fail "the dead mount went by itself"
-expect_error 'the daemon of this mount has died; umount -l' "$hicachectl_bin" -m "$mnt" status
+expect_error 'the daemon of this mount has died; mount it again' "$hicachectl_bin" -m "$mnt" status
 assert_eq "status with a dead daemon" 3 "$_rc"
 start_daemon "$cache" "$mnt" -o pool_size=64M,keep_pool,passthrough=off || fail "the start after a crash: $(cat "$daemon_log")"
 # The dead mount looks ready to start_daemon.

@@ -73,7 +73,8 @@ static int hc_control_open(const char *mount, int *fd_p)
 	case ENOTCONN:
 	case ECONNABORTED:
 		hc_tool_error(
-			"%s: the daemon of this mount has died; umount -l %s, then mount it again",
+			"%s: the daemon of this mount has died; mount it again (the next start "
+			"takes the dead mount away), or umount -l %s",
 			mount, mount);
 		return HC_TOOL_NO_MOUNT;
 	default:

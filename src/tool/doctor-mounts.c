@@ -280,7 +280,9 @@ static void hc_doctor_mount(struct hc_doctor *doctor, const char *mount)
 	int rc = hc_mount_answers(mount);
 	char remedy[PATH_MAX + 64];
 
-	snprintf(remedy, sizeof(remedy), "umount -l %s, then mount it again", mount);
+	snprintf(remedy, sizeof(remedy),
+		 "mount it again: the next start takes the dead mount away; or umount -l %s",
+		 mount);
 	if (rc == -ENOTCONN || rc == -ECONNABORTED)
 		hc_doctor_find(doctor, HC_FINDING_FAIL, "mount", remedy,
 			       "%s: the daemon of this mount has died", mount);

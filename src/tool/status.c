@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "util/base.h"
 #include "util/io.h"
 #include "util/size.h"
 
@@ -32,7 +33,8 @@ int hc_status_read(const char *mount, char **json_p)
 		return 0;
 	if (rc == -ENOTCONN || rc == -ECONNABORTED) {
 		hc_tool_error(
-			"%s: the daemon of this mount has died; umount -l %s, then mount it again",
+			"%s: the daemon of this mount has died; mount it again (the next start "
+			"takes the dead mount away), or umount -l %s",
 			mount, mount);
 		return HC_TOOL_NO_MOUNT;
 	}
@@ -128,20 +130,24 @@ static void hc_status_disk(const json_t *disk)
 
 static void hc_status_counters(const json_t *c)
 {
-	uint64_t hits = hc_get(c, "hits_memory") + hc_get(c, "hits_disk"),
-		 misses = hc_get(c, "misses");
+	uint64_t misses = hc_get(c, "misses"), lookups = hc_get(c, "fs_page_lookups"),
+		 absent = hc_get(c, "fs_page_lookups_absent");
 	uint64_t bad = hc_get(c, "bad_checksum") + hc_get(c, "bad_size") + hc_get(c, "bad_missing");
 
-	printf("reads    %llu pages from memory, %llu from disk, %llu missed (%.1f %% hits)\n",
+	printf("look-ups %llu of page names, %llu of them absent (%.1f %% found)\n",
+	       (unsigned long long)lookups, (unsigned long long)absent,
+	       hc_ratio(lookups - hc_min_u64(absent, lookups), lookups));
+	printf("opens    %llu pages from memory, %llu from disk, %llu looked up but not "
+	       "delivered\n",
 	       (unsigned long long)hc_get(c, "hits_memory"),
-	       (unsigned long long)hc_get(c, "hits_disk"), (unsigned long long)misses,
-	       hc_ratio(hits, hits + misses));
-	printf("pages    %llu published, %llu written to disk, %llu evicted from memory, %llu from "
-	       "disk\n",
+	       (unsigned long long)hc_get(c, "hits_disk"), (unsigned long long)misses);
+	printf("pages    %llu published, %llu written to disk\n",
 	       (unsigned long long)hc_get(c, "published"),
-	       (unsigned long long)hc_get(c, "backed_up"),
+	       (unsigned long long)hc_get(c, "backed_up"));
+	printf("evicted  %llu from memory, %llu from disk, %llu by a quota\n",
 	       (unsigned long long)hc_get(c, "evicted_memory"),
-	       (unsigned long long)hc_get(c, "evicted_disk"));
+	       (unsigned long long)hc_get(c, "evicted_disk"),
+	       (unsigned long long)hc_get(c, "evicted_quota"));
 	printf("damage   %llu bad pages found\n", (unsigned long long)bad);
 }
 
@@ -183,6 +189,8 @@ static void hc_status_table(const char *mount, const json_t *root)
 	printf("cache    %s, process %llu, up %s%s\n", hc_get_text(root, "cachedir"),
 	       (unsigned long long)hc_get(root, "pid"), uptime,
 	       json_is_true(json_object_get(root, "rebuilding")) ? ", REBUILDING its catalog" : "");
+	if (json_is_true(json_object_get(root, "draining")))
+		puts("draining: new pages are refused; hicachectl drain --end");
 	hc_status_memory(json_object_get(root, "memory"));
 	hc_status_disk(json_object_get(root, "disk"));
 	printf("index    %llu pages in %s\n", (unsigned long long)hc_get(index, "pages"), bytes);
