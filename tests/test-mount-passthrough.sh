@@ -71,7 +71,12 @@ exec 3<&-
 printf x | dd of="$(file 2)" bs=1 seek=5000 conv=notrunc 2>/dev/null
 ! cat "$(page 2)" >/dev/null 2>&1 || fail "a damaged page was served"
 [ ! -e "$(page 2)" ] || fail "a damaged page has its name still"
-ls "$tmp/cache/quarantine" | grep -q . || fail "it is not in quarantine"
+quarantined()
+{
+	[ -n "$(find "$tmp/cache/quarantine" -type f)" ]
+}
+# The reaper puts it there, behind the answer.
+wait_until 20 quarantined || fail "it is not in quarantine"
 truncate -s 5 "$(file 3)"
 ! cat "$(page 3)" >/dev/null 2>&1 || fail "a page cut short was served"
 
