@@ -184,7 +184,7 @@ struct hc_node {
 	pthread_mutex_t
 		verdict_lock[HC_VERDICT_LOCKS]; /* by hash: series of one chain are judged one after
 						   the other; before shard locks */
-	uint64_t scrub_cursor;
+	_Atomic uint64_t scrub_cursor;
 	uint64_t recency_ns; /* keeper: when it was last stored */
 	int progress_fd;     /* eventfd that ends the progress thread */
 

@@ -360,17 +360,20 @@ static bool hc_want_any(struct hc_pick *pick, const struct hc_entry *entry)
 static void hc_keeper_scrub(struct hc_node *node, uint64_t n)
 {
 	struct hc_pick *pick = hc_zalloc(sizeof(*pick));
-	uint64_t done = 0, rounds = 0;
+	uint64_t done = 0, rounds = 0, cursor;
 
 	while (pick && done < n && rounds < 2 && !atomic_load(&node->stop)) {
 		pick->node = node;
 		pick->n = 0;
 		pick->want = hc_want_any;
-		if (!hc_index_step(node->index, &node->scrub_cursor,
-				   hc_min_u64(n - done, HC_KEEPER_BATCH), hc_pick_one, pick)) {
-			node->scrub_cursor = 0;
+		cursor = atomic_load(&node->scrub_cursor);
+		if (!hc_index_step(node->index, &cursor, hc_min_u64(n - done, HC_KEEPER_BATCH),
+				   hc_pick_one, pick)) {
+			cursor = 0;
 			rounds++;
 		}
+		/* Of two that scrub at once the last decides: both look at the same pages then. */
+		atomic_store(&node->scrub_cursor, cursor);
 		for (size_t i = 0; i < pick->n && !atomic_load(&node->stop); i++) {
 			hc_ignore(hc_scrub_page(node, &pick->pages[i],
 						hc_clock_now_ns() + HC_SCRUB_DEADLINE_NS));
