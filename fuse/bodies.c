@@ -597,7 +597,7 @@ static void settle_here(struct hc_fs *fs, struct hc_body *body)
 	enum hc_settled settled;
 	char name[HC_NAME_BYTES];
 	struct hc_bname *n;
-	uint32_t dir;
+	uint32_t dir = 0;
 	int err = 0;
 
 	pthread_mutex_lock(&bodies->lock);
