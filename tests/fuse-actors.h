@@ -284,8 +284,8 @@ static inline void check_at(int line, const char *what, long got, long want)
 /* The name of page i in a directory, as SGLang makes it. */
 static inline const char *page_name(unsigned i)
 {
-	static char names[16][PATH_BYTES];
-	static unsigned next;
+	static _Thread_local char names[16][PATH_BYTES];
+	static _Thread_local unsigned next;
 	char *name = names[next++ % 16];
 
 	snprintf(name, PATH_BYTES, "%08x%056x_model.bin", i * 2654435761u, i + 1);
