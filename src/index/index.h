@@ -82,7 +82,8 @@ struct hc_entry {
 _Static_assert(sizeof(struct hc_entry) == 152,
 	       "one entry per page: its size is most of index_memory");
 
-#define HC_ENTRY_REFS_MAX ((1u << 20) - 1)
+/* The last one is kept for a replacement, which holds what it replaces. */
+#define HC_ENTRY_REFS_MAX ((1u << 20) - 2)
 #define HC_ENTRY_PINS_MAX ((1u << 8) - 1)
 
 /* What is known of the conversation that a page belongs to. */
