@@ -782,13 +782,11 @@ void hc_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t n, off
 
 /* --- end of a handle --- */
 
-/* The closing thread waits for the answer, so its flags stand still. A killed writer looks like a
- * closing one but for them. */
+/* The closing thread waits for the answer, so what is seen of it stands still. A killed writer
+ * looks like a closing one but for that. */
 bool hc_req_is_killed(fuse_req_t req)
 {
-	const uint32_t killed = HC_TASK_EXITING | HC_TASK_SIGNALED;
-
-	return (hc_sysinfo_task_flags(hc_req_tid(req)) & killed) == killed;
+	return hc_sysinfo_is_killed(hc_req_tid(req));
 }
 
 void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

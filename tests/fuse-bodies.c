@@ -3,6 +3,8 @@
  * bytes. Usage: fuse-bodies DIRECTORY [SCENARIO] */
 #include "tests/fuse-actors.h"
 
+#include <pthread.h>
+
 #define SIZE   (64l << 10)
 #define WC     (O_WRONLY | O_CREAT)
 #define WCT    (WC | O_TRUNC)
@@ -160,12 +162,41 @@ static void parked(void)
 	GET(B, p, 'D');
 }
 
+#define N_THREADS 8
+
+static void *wait_for_ever(void *arg)
+{
+	for (;;)
+		pause();
+	return NULL;
+}
+
+/* A process of several threads writes and ends, by exit or by a signal, and never closes: the last
+ * of its threads to go does, whichever that is. */
+static void write_and_end(const char *name, bool exits)
+{
+	char path[PATH_BYTES], buf[100] = {0};
+	pthread_t thread;
+	pid_t pid;
+
+	full_path(path, name);
+	pid = fork();
+	if (!pid) {
+		int fd = open(path, WCT, 0644);
+
+		for (int i = 0; i < N_THREADS; i++)
+			pthread_create(&thread, NULL, wait_for_ever, NULL);
+		if (write(fd, buf, sizeof(buf)) != (ssize_t)sizeof(buf) || exits)
+			_exit(0);
+		kill(getpid(), SIGKILL);
+	}
+	waitpid(pid, NULL, 0);
+}
+
 /* Half a page is never published because its writer died. */
 static void killed(void)
 {
-	const char *p = page_name(150), *q = page_name(151);
-	char path[PATH_BYTES];
-	pid_t pid;
+	const char *p = page_name(150), *q = page_name(151), *r = page_name(152);
 	long f;
 
 	check_open(f, do_open(C, p, WCT));
@@ -178,16 +209,10 @@ static void killed(void)
 	}
 	put(B, p, 'n');
 	GET(A, p, 'n');
+	write_and_end(r, false);
+	check(do_stat(A, r), -ENOENT);
 	/* one that ends by exit without a close has said what it wanted */
-	full_path(path, q);
-	pid = fork();
-	if (!pid) {
-		char buf[100] = {0};
-		int fd = open(path, WCT, 0644);
-
-		_exit(write(fd, buf, sizeof(buf)) == (ssize_t)sizeof(buf) ? 0 : 1);
-	}
-	waitpid(pid, NULL, 0);
+	write_and_end(q, true);
 	check(do_stat(A, q), 0);
 	check_value(100);
 }

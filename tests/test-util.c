@@ -3,6 +3,9 @@
 #include "hctest.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #include "util/clock.h"
 #include "util/hex.h"
@@ -118,14 +121,50 @@ static void test_sysinfo(void **state)
 	assert_int_equal(tgid, getpid());
 	assert_true(start > 0);
 	assert_int_equal(hc_sysinfo_tgid(0x7ffffff0, &tgid, &start), -ESRCH);
-	assert_int_equal(hc_sysinfo_task_flags(getpid()) & HC_TASK_EXITING, 0);
+	assert_false(hc_sysinfo_is_killed(getpid()));
+}
+
+static void *exit_process(void *arg)
+{
+	_exit(9);
+}
+
+/* A child that has ended and is not waited for yet: killed or not? */
+static bool child_is_killed(bool exits)
+{
+	pthread_t thread;
+	bool killed;
+	siginfo_t info;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (exits)
+			pthread_create(&thread, NULL, exit_process, NULL);
+		for (;;)
+			pause();
+	}
+	assert_true(pid > 0);
+	if (!exits)
+		assert_int_equal(kill(pid, SIGTERM), 0);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	killed = hc_sysinfo_is_killed(pid);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	return killed;
+}
+
+/* The exit() of one thread is no kill of the others, though the kernel ends them by SIGKILL. */
+static void test_killed(void **state)
+{
+	assert_true(child_is_killed(false));
+	assert_false(child_is_killed(true));
+	assert_false(hc_sysinfo_is_killed(0x7ffffff0));
 }
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_size),    cmocka_unit_test(test_percent_duration),
 	cmocka_unit_test(test_hex),     cmocka_unit_test(test_clock),
 	cmocka_unit_test(test_rng),     cmocka_unit_test(test_replace),
-	cmocka_unit_test(test_sysinfo),
+	cmocka_unit_test(test_sysinfo), cmocka_unit_test(test_killed),
 };
 
 HC_TEST_MAIN(tests)

@@ -216,15 +216,37 @@ int hc_sysinfo_tgid(int tid, int *tgid_p, uint64_t *start_ticks_p)
 	return 0;
 }
 
-uint32_t hc_sysinfo_task_flags(int tid)
+/* Linux' flags of a task: it exits; a signal made it. The others of a process that calls exit() are
+ * sent SIGKILL by the kernel. */
+#define HC_TASK_EXITING  0x4u
+#define HC_TASK_SIGNALED 0x400u
+
+/* The exit code in stat is 0 for who may not see it. exe is a link that is refused to the same, and
+ * only to them. */
+static bool hc_exit_code_shows(int tid)
+{
+	char path[64], target[8];
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", tid);
+	return readlink(path, target, sizeof(target)) >= 0 || errno == ENOENT;
+}
+
+bool hc_sysinfo_is_killed(int tid)
 {
 	char buf[1024];
-	const char *rest;
-	uint32_t flags;
+	uint32_t flags, code = 0;
+	const char *rest, *last;
 
 	if (hc_proc_stat(tid, buf, sizeof(buf), &rest))
-		return 0;
-	if (sscanf(rest, ") %*c %*d %*d %*d %*d %*d %" SCNu32, &flags) != 1)
-		return 0;
-	return flags;
+		return false;
+	if (sscanf(rest, ") %*c %*d %*d %*d %*d %*d %" SCNu32, &flags) != 1 ||
+	    !(flags & HC_TASK_EXITING))
+		return false;
+	/* Field 52, the last: as wait() has it, the signal in the lower 7 bits. */
+	last = strrchr(rest, ' ');
+	if (!last || sscanf(last, "%" SCNu32, &code) != 1)
+		code = 0;
+	if (code & 0x7f)
+		return true;
+	return flags & HC_TASK_SIGNALED && !hc_exit_code_shows(tid);
 }

@@ -18,10 +18,10 @@ int hc_sysinfo_cpus(void);
 /* Thread group of a thread id and the start time of the process (clock ticks since boot, field 22
  * of stat). -ESRCH when it is gone. */
 int hc_sysinfo_tgid(int tid, int *tgid_p, uint64_t *start_ticks_p) HC_MUST_CHECK;
-/* Task flags (field 9 of /proc/TID/stat): HC_TASK_EXITING, HC_TASK_SIGNALED. 0 when it cannot be
- * read. */
-#define HC_TASK_EXITING  0x4u
-#define HC_TASK_SIGNALED 0x400u
-uint32_t hc_sysinfo_task_flags(int tid);
+/* A thread that is on its way out, or is a zombie, is ended by a signal, as against by exit. Where
+ * its exit code may be read (as for ptrace: the same user, CAP_SYS_PTRACE) that is the whole truth;
+ * else a thread that another one's exit() ends counts as killed, too. False when it cannot be seen.
+ */
+bool hc_sysinfo_is_killed(int tid);
 
 #endif
