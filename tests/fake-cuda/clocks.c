@@ -83,6 +83,22 @@ static void note_race(const struct access *now, const struct access *before)
 			 before->write ? "write" : "read", before->slot);
 }
 
+/* Runs of one piece of work that lie one after the other, on either of its sides, are one access.
+ */
+static bool extend(const struct access *now)
+{
+	for (size_t i = n_accesses; i && i + 2 > n_accesses; i--) {
+		struct access *a = &accesses[i - 1];
+
+		if (a->to == now->from && a->slot == now->slot && a->time == now->time &&
+		    a->write == now->write) {
+			a->to = now->to;
+			return true;
+		}
+	}
+	return false;
+}
+
 static void note(const struct access *now, const struct clock *clock)
 {
 	for (size_t i = 0; i < n_accesses; i++) {
@@ -92,6 +108,8 @@ static void note(const struct access *now, const struct clock *clock)
 		    a->time > clock->at[a->slot])
 			note_race(now, a);
 	}
+	if (now->slot && extend(now))
+		return;
 	if (n_accesses == room) {
 		room = room ? 2 * room : 1024;
 		accesses = realloc(accesses, room * sizeof(*accesses));
