@@ -8,6 +8,7 @@
 
 /* Defined where the device cuda was built. */
 #ifdef HC_TEST_CUDA
+#include "tests/fake-cuda/capture.h"
 #include "tests/fake-cuda/rig.h"
 #endif
 
@@ -32,14 +33,20 @@ static inline int open_fake_backend(struct hc_device **device_p)
 
 static inline void fake_backend_capture(struct hc_device_stream *stream, bool on)
 {
-	assert_int_equal(fake.capture(hc_device_stream_handle(stream), on), 0);
+	capture_stream(fake.path, stream, on);
 }
 
 static inline int open_gpu_backend(struct hc_device **device_p)
 {
 	return hc_cuda_open(&(struct hc_cuda_config){.ordinal = 0}, device_p);
 }
+
+static inline void gpu_backend_capture(struct hc_device_stream *stream, bool on)
+{
+	capture_stream("libcuda.so.1", stream, on);
+}
 #else
+#define gpu_backend_capture NULL
 static inline int open_gpu_backend(struct hc_device **device_p)
 {
 	return -ENOTSUP;
@@ -54,7 +61,7 @@ static struct backend test_backends[] = {
 	{"cpu with delays", open_slow_backend, hc_cpu_capture},
 };
 
-static struct backend gpu_backend = {"a GPU", open_gpu_backend, NULL};
+static struct backend gpu_backend = {"a GPU", open_gpu_backend, gpu_backend_capture};
 
 static inline bool is_gpu(const struct backend *backend)
 {

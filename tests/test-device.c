@@ -6,6 +6,7 @@
 
 /* Defined where the device cuda was built. */
 #ifdef HC_TEST_CUDA
+#include "tests/fake-cuda/capture.h"
 #include "tests/fake-cuda/rig.h"
 #endif
 
@@ -324,29 +325,35 @@ static void test_import_stream(void **state)
 	hc_device_close(device);
 }
 
-/* Goal: a stream that is captured is refused by check, record and wait, and works again afterwards.
- */
+/* Goal: a stream that is captured is refused by check, record and wait, and works again afterwards;
+ * the rest of the device goes on meanwhile, and the capture comes through. */
 static void test_capture(void **state)
 {
 	const struct backend *backend = *state;
 	struct hc_device *device;
-	struct hc_device_stream *own, *stream;
+	struct hc_device_stream *own, *other, *stream;
 	struct hc_device_event *event;
 
 	device = open_device(state);
 	own = new_stream(device);
+	other = new_stream(device);
 	event = new_event(device);
 	assert_int_equal(hc_device_stream_import(device, hc_device_stream_handle(own), &stream), 0);
 	backend->capture(stream, true);
 	assert_int_equal(hc_device_stream_check(stream), -EBUSY);
 	assert_int_equal(hc_device_event_record(event, stream), -EBUSY);
 	assert_int_equal(hc_device_stream_wait(stream, event), -EBUSY);
+	assert_int_equal(hc_device_event_record(event, other), 0);
+	assert_int_equal(hc_device_stream_drain(other, soon()), 0);
+	assert_int_equal(hc_device_event_query(event), 0);
+	hc_device_mem_free(device, device_buffer(device, 4 * KIB));
 	backend->capture(stream, false);
 	assert_int_equal(hc_device_stream_check(stream), 0);
 	assert_int_equal(hc_device_event_record(event, stream), 0);
 	assert_int_equal(hc_device_stream_drain(stream, soon()), 0);
 	hc_device_event_destroy(event);
 	hc_device_stream_destroy(stream);
+	hc_device_stream_destroy(other);
 	hc_device_stream_destroy(own);
 	hc_device_close(device);
 }
@@ -657,7 +664,7 @@ static int open_fake_unsupported(struct hc_device **device_p)
 
 static void fake_capture(struct hc_device_stream *stream, bool on)
 {
-	assert_int_equal(fake.capture(hc_device_stream_handle(stream), on), 0);
+	capture_stream(fake.path, stream, on);
 }
 
 static int teardown_fake(void **state)
@@ -674,7 +681,12 @@ static int open_gpu(struct hc_device **device_p)
 	return hc_cuda_open(&(struct hc_cuda_config){.ordinal = 0}, device_p);
 }
 
-static struct backend gpu = {"a GPU", open_gpu, NULL};
+static void gpu_capture(struct hc_device_stream *stream, bool on)
+{
+	capture_stream("libcuda.so.1", stream, on);
+}
+
+static struct backend gpu = {"a GPU", open_gpu, gpu_capture};
 #endif
 
 static struct backend backends[] = {

@@ -69,6 +69,7 @@ static struct {
 
 static __thread CUcontext current[CONTEXTS_MAX];
 static __thread int n_current;
+static __thread CUstreamCaptureMode capture_mode; /* 0: global, as the driver's */
 
 /* Locks; the lock is kept on success only. */
 static CUresult begin(const char *name)
@@ -396,6 +397,32 @@ static CUresult begin_in_context(const char *name)
 	return result;
 }
 
+/* What the driver forbids while any thread captures in global mode, but to a thread that is
+ * relaxed: the capture is lost. */
+static CUresult begin_unsafe(const char *name)
+{
+	CUresult result = begin_in_context(name);
+	bool lost = false;
+
+	for (struct CUstream_st *s = streams;
+	     s && !result && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED; s = s->next) {
+		s->n_poisoned += s->capturing;
+		lost = lost || s->capturing;
+	}
+	return lost ? end(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : result;
+}
+
+static CUresult fake_capture_mode(CUstreamCaptureMode *mode)
+{
+	CUresult result = begin_anyway("cuThreadExchangeStreamCaptureMode");
+	CUstreamCaptureMode before = capture_mode;
+
+	/* Like other calls that report an error of earlier work, it does what it says. */
+	capture_mode = *mode;
+	*mode = before;
+	return end(result);
+}
+
 static CUresult fake_priority_range(int *least, int *greatest)
 {
 	CUresult result = begin_in_context("cuCtxGetStreamPriorityRange");
@@ -409,7 +436,7 @@ static CUresult fake_priority_range(int *least, int *greatest)
 
 static CUresult fake_module_load(CUmodule *m, const void *image)
 {
-	CUresult result = begin_in_context("cuModuleLoadData");
+	CUresult result = begin_unsafe("cuModuleLoadData");
 	uint32_t magic;
 
 	if (result)
@@ -466,7 +493,7 @@ static uint64_t memory_bytes(void)
 
 static CUresult fake_mem_alloc(CUdeviceptr *addr, size_t size_bytes)
 {
-	CUresult result = begin_in_context("cuMemAlloc");
+	CUresult result = begin_unsafe("cuMemAlloc");
 	int i = 0, err;
 
 	if (result)
@@ -517,7 +544,7 @@ static CUresult fake_mem_info(size_t *free_bytes, size_t *total_bytes)
 
 static CUresult fake_host_alloc(void **host, size_t size_bytes, unsigned int flags)
 {
-	CUresult result = begin_in_context("cuMemHostAlloc");
+	CUresult result = begin_unsafe("cuMemHostAlloc");
 	hc_device_addr alias;
 	int err;
 
@@ -557,7 +584,7 @@ static CUresult fake_host_alias(CUdeviceptr *addr, void *host, unsigned int flag
 
 static CUresult fake_host_register(void *host, size_t size_bytes, unsigned int flags)
 {
-	CUresult result = begin_in_context("cuMemHostRegister");
+	CUresult result = begin_unsafe("cuMemHostRegister");
 	hc_device_addr alias;
 	int err;
 
@@ -627,7 +654,7 @@ static CUresult fake_stream_destroy(CUstream stream)
 
 static CUresult fake_stream_query(CUstream stream)
 {
-	CUresult result = begin_in_context("cuStreamQuery");
+	CUresult result = begin_unsafe("cuStreamQuery");
 	struct CUstream_st *s;
 	int err;
 
@@ -668,6 +695,44 @@ static CUresult fake_stream_capturing(CUstream stream, CUstreamCaptureStatus *st
 		return end(CUDA_ERROR_INVALID_HANDLE);
 	*status = s->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
 	return end(CUDA_SUCCESS);
+}
+
+static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+	CUresult result = begin_in_context("cuStreamBeginCapture");
+	struct CUstream_st *s;
+
+	if (result)
+		return result;
+	s = find_stream(stream);
+	if (!s || s == legacy || s->capturing)
+		return end(CUDA_ERROR_INVALID_VALUE);
+	s->capturing = true;
+	s->n_poisoned = 0;
+	return end(CUDA_SUCCESS);
+}
+
+/* No graph comes of a capture that was poisoned. */
+static CUresult fake_end_capture(CUstream stream, CUgraph *graph)
+{
+	CUresult result = begin_in_context("cuStreamEndCapture");
+	struct CUstream_st *s;
+
+	if (result)
+		return result;
+	s = find_stream(stream);
+	if (!s || !s->capturing)
+		return end(CUDA_ERROR_INVALID_VALUE);
+	s->capturing = false;
+	*graph = s->n_poisoned ? NULL : (CUgraph)(void *)s;
+	return end(s->n_poisoned ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
+}
+
+static CUresult fake_graph_destroy(CUgraph graph)
+{
+	CUresult result = begin("cuGraphDestroy");
+
+	return result ? result : end(CUDA_SUCCESS);
 }
 
 /* The stream, ready for one more piece of work; or the reason why not, unlocked. */
@@ -739,7 +804,7 @@ static CUresult fake_event_record(CUevent event, CUstream stream)
 
 static CUresult fake_event_query(CUevent event)
 {
-	CUresult result = begin_in_context("cuEventQuery");
+	CUresult result = begin_unsafe("cuEventQuery");
 	int err;
 
 	if (result)
@@ -869,6 +934,10 @@ static const struct {
 	{"cuCtxPushCurrent", fake_push},
 	{"cuCtxPopCurrent", fake_pop},
 	{"cuCtxGetStreamPriorityRange", fake_priority_range},
+	{"cuThreadExchangeStreamCaptureMode", fake_capture_mode},
+	{"cuStreamBeginCapture", fake_begin_capture},
+	{"cuStreamEndCapture", fake_end_capture},
+	{"cuGraphDestroy", fake_graph_destroy},
 	{"cuModuleLoadData", fake_module_load},
 	{"cuModuleUnload", fake_module_unload},
 	{"cuModuleGetFunction", fake_module_function},

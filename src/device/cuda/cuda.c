@@ -3,9 +3,11 @@
  *
  * The context is the device's primary one, which PyTorch uses too; it is pushed around each call,
  * so the caller's current context is never another afterwards. Own streams do not synchronise with
- * the default stream. Errors of the driver are named in the log; one that the driver will repeat
- * for ever (an illegal address, a launch that failed, ...) marks the device lost: every later call
- * is -EIO without asking the driver. No lock: the driver has its own. */
+ * the default stream. Within a call the thread's capture mode is relaxed: an engine that captures a
+ * graph in the driver's global mode, as PyTorch does, would otherwise lose its capture to a query
+ * of an event by whatever thread. Errors of the driver are named in the log; one that the driver
+ * will repeat for ever (an illegal address, a launch that failed, ...) marks the device lost: every
+ * later call is -EIO without asking the driver. No lock: the driver has its own. */
 #include "device/cuda/driver.h"
 #include "device/device.h"
 #include "util/clock.h"
@@ -128,11 +130,33 @@ static int check(struct hc_cuda *cuda, CUresult result, const char *what)
 	return err;
 }
 
+/* What the thread's capture mode was before enter. */
+static __thread CUstreamCaptureMode outer_mode;
+
+static void pop(struct hc_cuda *cuda)
+{
+	CUcontext ours;
+
+	/* An error of earlier work, which its own call reports. */
+	hc_ignore(cuda->driver.context_pop(&ours));
+}
+
 static int enter(struct hc_cuda *cuda)
 {
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int err;
+
 	if (atomic_load_explicit(&cuda->lost, memory_order_relaxed))
 		return -EIO;
-	return check(cuda, cuda->driver.context_push(cuda->context), "cuCtxPushCurrent");
+	err = check(cuda, cuda->driver.context_push(cuda->context), "cuCtxPushCurrent");
+	if (err)
+		return err;
+	err = check(cuda, cuda->driver.capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
+	if (err)
+		pop(cuda);
+	else
+		outer_mode = mode;
+	return err;
 }
 
 /* To give something back: a push that reports an error of other work is tried once more. */
@@ -145,10 +169,11 @@ static int enter_to_release(struct hc_cuda *cuda)
 
 static void leave(struct hc_cuda *cuda)
 {
-	CUcontext ours;
+	CUstreamCaptureMode mode = outer_mode;
 
-	/* An error of earlier work, which its own call reports. */
-	hc_ignore(cuda->driver.context_pop(&ours));
+	/* As with pop. */
+	hc_ignore(cuda->driver.capture_mode(&mode));
+	pop(cuda);
 }
 
 static int cuda_mem_alloc(struct hc_device *device, uint64_t size_bytes, hc_device_addr *addr_p,

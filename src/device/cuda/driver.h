@@ -25,6 +25,8 @@
 	  PFN_cuDevicePrimaryCtxRelease_v11000)                                                    \
 	X(context_push, "cuCtxPushCurrent", 4000, PFN_cuCtxPushCurrent_v4000)                      \
 	X(context_pop, "cuCtxPopCurrent", 4000, PFN_cuCtxPopCurrent_v4000)                         \
+	X(capture_mode, "cuThreadExchangeStreamCaptureMode", 10010,                                \
+	  PFN_cuThreadExchangeStreamCaptureMode_v10010)                                            \
 	X(priority_range, "cuCtxGetStreamPriorityRange", 5050,                                     \
 	  PFN_cuCtxGetStreamPriorityRange_v5050)                                                   \
 	X(module_load, "cuModuleLoadData", 2000, PFN_cuModuleLoadData_v2000)                       \
