@@ -83,12 +83,14 @@ void hc_file_cool(struct hc_node *node, const struct hc_page_info *page)
 }
 
 /* What cannot be read is not there, or engines would not write it again. */
-static void hc_file_bad(struct hc_node *node, const struct hc_ref *ref, int rc)
+static void hc_file_bad(struct hc_node *node, const struct hc_ref *ref,
+			const struct hc_store_page *object, int rc)
 {
 	struct hc_shard *shard = hc_index_entry_shard(node->index, ref->entry);
 	struct hc_entry *entry = hc_index_entry(node->index, ref->entry);
 	struct hc_after after = {0};
-	bool bytes_bad = rc == -EBADMSG;
+	bool bytes_bad = rc == -EBADMSG, removed = false;
+	char text[HC_HASH_TEXT];
 
 	if (rc != -EBADMSG && rc != -ENOENT && rc != -EIO && rc != -ENODEV)
 		return;
@@ -105,8 +107,14 @@ static void hc_file_bad(struct hc_node *node, const struct hc_ref *ref, int rc)
 			hc_entry_lose(node, shard, entry, &after);
 		else
 			hc_entry_remove(node, shard, entry, bytes_bad, &after);
+		removed = true;
 	}
 	hc_shard_unlock(shard);
+	if (removed && bytes_bad) {
+		hc_hash_format(&object->hash, text);
+		hc_warn(HC_NODE, "page %u-%s is damaged on disk: a miss, the file is quarantined",
+			object->series, text);
+	}
 	hc_after_run(node, &after);
 }
 
@@ -213,7 +221,7 @@ int hc_node_open_file(struct hc_node *node, const struct hc_acquire *how,
 		hc_ahead_run(node, how->series, &step, true);
 	rc = hc_file_open_held(node, how, &ref, disk, &object, fd_p);
 	if (rc) {
-		hc_file_bad(node, &ref, rc);
+		hc_file_bad(node, &ref, &object, rc);
 		hc_node_release(node, &ref, 1);
 		hc_count_series(node, how->series, misses, 1);
 		return rc == -ENOMEM ? rc : -ENOENT;
