@@ -19,6 +19,11 @@ stat_of()
 	sed -n "s/^$1 //p" "$mnt/.hicache/stats"
 }
 
+no_backing_ids()
+{
+	[ "$(stat_of fs_n_backing_ids)" = 0 ]
+}
+
 page()
 {
 	printf '%s/s/%064x.data' "$mnt" "$1"
@@ -28,6 +33,12 @@ page()
 file()
 {
 	ls "$tmp/cache/pages"/*/*-"$(printf %064x "$1")"-*
+}
+
+# damage NUMBER OFFSET: random bytes may be one that is written, but not three.
+damage()
+{
+	printf '\377\000\377' | dd of="$(file "$1")" bs=1 seek="$2" conv=notrunc 2>"$tmp/dd" || fail "cannot damage: $(cat "$tmp/dd")"
 }
 
 mkdir "$mnt/s"
@@ -52,7 +63,7 @@ assert_eq "passthrough opens" $((opens + 12)) "$(stat_of fs_passthrough_opens)"
 assert_eq "verifications" $((verified + 6)) "$(stat_of files_verified)"
 assert_eq "reads through the daemon" "$reads" "$(stat_of fs_reads)"
 assert_eq "pages in memory" 0 "$(stat_of n_pages_memory)"
-wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay open"
+wait_until 60 no_backing_ids || fail "backing files stay open"
 
 # evict --memory forgets that they were right.
 ctl evict --memory >/dev/null
@@ -68,8 +79,9 @@ exec 3<&-
 [ ! -e "$(page 1)" ] || fail "it is there still"
 
 # Damage after the first use changes the file's times: a miss, and out of the way.
-printf x | dd of="$(file 2)" bs=1 seek=5000 conv=notrunc 2>/dev/null
+damage 2 5000
 ! cat "$(page 2)" >/dev/null 2>&1 || fail "a damaged page was served"
+grep -q "page [0-9]*-$(printf %064x 2) is damaged on disk: a miss" "$daemon_log" || fail "the log does not say so"
 [ ! -e "$(page 2)" ] || fail "a damaged page has its name still"
 quarantined()
 {
@@ -88,7 +100,7 @@ cmp "$tmp/4" - <&3 || fail "the other handle differs"
 exec 3<&-
 # It is in memory, too: by the daemon.
 opens=$(stat_of fs_passthrough_opens)
-wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay open"
+wait_until 60 no_backing_ids || fail "backing files stay open"
 cmp "$tmp/4" "$(page 4)" || fail "page 4 differs"
 assert_eq "passthrough opens of a page in memory" "$opens" "$(stat_of fs_passthrough_opens)"
 
@@ -134,13 +146,14 @@ assert_eq "time of a copy" "$(stat -c %Y "$tmp/7")" "$(stat -c %Y "$(page 10)")"
 	kill -KILL "$(sh -c 'echo $PPID')"
 )
 [ ! -e "$(page 11)" ] || fail "half a page of a killed writer is there"
-wait_until 10 [ "$(stat_of fs_n_backing_ids)" = 0 ] || fail "backing files stay open"
+wait_until 60 no_backing_ids || fail "backing files stay open"
 
 # Damage between two runs.
 stop_daemon || fail "the daemon ended with status $?"
-printf x | dd of="$(file 5)" bs=1 seek=1000000 conv=notrunc 2>/dev/null
+damage 5 1000000
 start_daemon "$tmp/cache" "$mnt" -o pool_size=128M || fail "the daemon did not start again"
 ! cat "$(page 5)" >/dev/null 2>&1 || fail "a page damaged between two runs was served"
+grep -q "page [0-9]*-$(printf %064x 5) is damaged on disk: a miss" "$daemon_log" || fail "the log does not say so"
 for i in 6 7 8; do
 	cmp "$tmp/$i" "$(page $i)" || fail "page $i differs after a restart"
 done
