@@ -290,6 +290,31 @@ static void test_index_memory(void **state)
 	assert_int_equal(rig_exists(rig, 0, CHAIN, false), 0);
 }
 
+/* --- a sync of more than the disk may hold --- */
+
+/* Goal: pages that a sync wrote, and that went from the disk again to make room for the next, met
+ * the limit of the disk: ENOSPC, and no EIO, however much is free when it ends. Method: three times
+ * what the disk may hold in memory; the evictor frees up to the low mark. */
+static void test_sync_over_limit(void **state)
+{
+	struct rig *rig = *state;
+	uint64_t n_left = 0;
+
+	rig->config.max_page_bytes = RIG_PAGE_BYTES;
+	rig->config.disk_bytes = 40 * RIG_PAGE_BYTES;
+	rig->config.high_ppm = 900000;
+	rig->config.low_ppm = 500000;
+	rig->config.backup = HC_BACKUP_OFF;
+	rig_up(rig);
+	for (uint32_t chain = 0; chain < 30; chain++)
+		assert_int_equal(rig_put(rig, chain, 0, 4), 4);
+	assert_int_equal(rig_stats(rig).n_pages_disk, 0);
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(hc_node_sync(rig->node, rig_soon(RIG_WAIT_MS), &n_left), -ENOSPC);
+		assert_true(n_left > 0 && n_left < 120);
+	}
+}
+
 /* --- files that cannot be removed --- */
 
 static void test_unremovable(void **state)
@@ -402,8 +427,8 @@ static void test_counters_rise(void **state)
 
 static const struct CMUnitTest tests[] = {
 	rig_test(test_million_names), rig_test(test_oldest_after_restart),
-	rig_test(test_index_memory),  rig_test(test_unremovable),
-	rig_test(test_counters_rise),
+	rig_test(test_index_memory),  rig_test(test_sync_over_limit),
+	rig_test(test_unremovable),   rig_test(test_counters_rise),
 };
 
 HC_TEST_MAIN(tests)

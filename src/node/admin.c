@@ -200,14 +200,32 @@ static int hc_sync_round(struct hc_node *node, uint64_t deadline_ns, uint64_t *n
 	return rc;
 }
 
+static uint64_t hc_sync_n_off_disk(struct hc_node *node)
+{
+	return atomic_load(&node->count.evicted_disk);
+}
+
+/* Why pages of memory are not on disk after all rounds. What was written and had to make room for
+ * the next has met a limit, whatever is free at this moment. */
+static int hc_sync_why(struct hc_node *node, uint64_t n_off_disk_before)
+{
+	if (atomic_load(&node->n_dirty))
+		return -ETIMEDOUT;
+	if (hc_disk_over(node, node->config.max_page_bytes) ||
+	    hc_sync_n_off_disk(node) != n_off_disk_before)
+		return -ENOSPC;
+	return -EIO;
+}
+
 int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 {
-	uint64_t n_left = 0;
+	uint64_t n_left = 0, n_off_disk;
 	int rc = 0;
 
 	*n_left_p = 0;
 	if (node->config.disk_off || !node->store)
 		return 0;
+	n_off_disk = hc_sync_n_off_disk(node);
 	/* What was published meanwhile is counted as left, but nobody had asked for it. */
 	for (int i = 0; i < HC_SYNC_ROUNDS; i++) {
 		rc = hc_sync_round(node, deadline_ns, &n_left);
@@ -220,9 +238,7 @@ int hc_node_sync(struct hc_node *node, uint64_t deadline_ns, uint64_t *n_left_p)
 	rc = hc_sync_media(node, hc_max_u64(deadline_ns, hc_clock_now_ns() + HC_NS_PER_S));
 	if (rc || !n_left)
 		return rc;
-	return atomic_load(&node->n_dirty)                       ? -ETIMEDOUT
-	       : hc_disk_over(node, node->config.max_page_bytes) ? -ENOSPC
-								 : -EIO;
+	return hc_sync_why(node, n_off_disk);
 }
 
 /* --- evict --- */
