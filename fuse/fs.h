@@ -54,6 +54,7 @@ struct hc_vfile {
 	int (*write)(void *arg, const char *instance, const struct hc_vcaller *caller,
 		     const char *line, FILE *answer, const volatile bool *cancel_p);
 	bool background;
+	bool single; /* a setting: a write of several lines is refused whole */
 };
 
 struct hc_fs_options {

@@ -586,6 +586,30 @@ static int feed(struct hc_vhandle *h, const char *data, size_t n, bool ends)
 	return err;
 }
 
+/* Whether there is a line behind the first: which of them should hold? */
+static bool has_second(const char *data, size_t n)
+{
+	const char *stop = memchr(data, '\n', n);
+
+	for (; stop && stop < data + n; stop++) {
+		if (*stop != '\n')
+			return true;
+	}
+	return false;
+}
+
+static int refuse_second(struct hc_vhandle *h)
+{
+	FILE *answer = answer_file(h);
+
+	if (answer) {
+		fprintf(answer, "error %s: one line is wanted; nothing is changed\n",
+			h->vnode->file->name);
+		fclose(answer);
+	}
+	return -EINVAL;
+}
+
 void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t n,
 		      struct fuse_file_info *fi)
 {
@@ -604,7 +628,10 @@ void hc_virtual_write(struct hc_fs *fs, fuse_req_t req, const char *data, size_t
 		h->caller = (struct hc_vcaller){ctx->uid, ctx->gid, ctx->pid};
 	}
 	pthread_mutex_unlock(&h->lock);
-	err = memchr(data, '\0', n) ? -EINVAL : feed(h, data, n, false);
+	if (h->vnode->file->single && has_second(data, n))
+		err = refuse_second(h);
+	else
+		err = memchr(data, '\0', n) ? -EINVAL : feed(h, data, n, false);
 	if (err)
 		fuse_reply_err(req, -err);
 	else

@@ -53,6 +53,11 @@ assert_eq "max_age as written" 5400s "$(cat "$files/spaces/sp/max_age")"
 assert_eq "priority as written" 7 "$(cat "$files/spaces/@root/priority")"
 (echo much >"$files/spaces/sp/quota") 2>/dev/null && fail "a bad quota was taken"
 assert_eq "quota after a bad one" 2G "$(cat "$files/spaces/sp/quota")"
+# Two lines at once: which should hold? Neither.
+printf '3G\n4G\n' >"$tmp/two"
+dd if="$tmp/two" of="$files/spaces/sp/quota" bs=64 2>/dev/null && fail "a quota of two lines was taken"
+assert_eq "quota after two lines" 2G "$(cat "$files/spaces/sp/quota")"
+printf '2G\n\n' | dd of="$files/spaces/sp/quota" bs=64 2>/dev/null || fail "an empty line after a quota is refused"
 
 # Pages: sync, verify, status.
 one=$(page sp 4097)
