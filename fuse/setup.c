@@ -13,10 +13,12 @@
 #include "pool/place.h"
 #include "store/fault.h"
 #include "util/log.h"
+#include "util/size.h"
 #include "util/sysinfo.h"
 
-#define HC_POOLS_MAX 64u
-#define HC_PPM       1000000u
+#define HC_POOLS_MAX  64u
+#define HC_PPM        1000000u
+#define HC_POOL_LEAST (2 * HC_MIB)
 
 static uint64_t hc_part(uint64_t bytes, uint32_t ppm)
 {
@@ -99,6 +101,32 @@ static int hc_check_not_mounted(const char *mountpoint)
 	return hc_check_not_mounted(mountpoint);
 }
 
+/* A cache on a cache waits for itself, or for another daemon at each page. Asks the kernel's table:
+ * the mount that shows the directory is the one with the longest path, of equal ones the last. */
+static int hc_check_no_cache(const char *what, const char *dir)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	char real[PATH_MAX], text[8192], where[PATH_MAX] = "";
+	struct mntent entry;
+	bool ours = false;
+
+	while (mounts && realpath(dir, real) && getmntent_r(mounts, &entry, text, sizeof(text))) {
+		if (!hc_is_below(real, entry.mnt_dir) || strlen(entry.mnt_dir) < strlen(where))
+			continue;
+		ours = !strcmp(entry.mnt_type, "fuse.hicachefs");
+		snprintf(where, sizeof(where), "%s", entry.mnt_dir);
+	}
+	if (mounts)
+		endmntent(mounts);
+	if (!ours)
+		return 0;
+	hc_error(HC_OPTIONS_LOG,
+		 "%s %s lies in a mount of hicachefs (%s): a cache cannot be kept in a cache; "
+		 "choose a directory of a disk",
+		 what, real, where);
+	return -EINVAL;
+}
+
 static int hc_check_outside(const char *what, const char *dir, const char *mountpoint)
 {
 	char real[PATH_MAX];
@@ -106,7 +134,7 @@ static int hc_check_outside(const char *what, const char *dir, const char *mount
 	if (!realpath(dir, real))
 		return 0;
 	if (!hc_is_below(real, mountpoint))
-		return 0;
+		return hc_check_no_cache(what, real);
 	hc_error(HC_OPTIONS_LOG,
 		 "%s %s lies inside the mount point %s: the mount would hide it; choose another "
 		 "mount point",
@@ -131,7 +159,7 @@ static int hc_check_cachedir(const char *cachedir, char real[PATH_MAX])
 		hc_error(HC_OPTIONS_LOG, "cache directory %s is not a directory", cachedir);
 		return -ENOTDIR;
 	}
-	return 0;
+	return hc_check_no_cache("cache directory", real);
 }
 
 int hc_setup_check(const struct hc_options *options)
@@ -197,6 +225,21 @@ static uint64_t hc_pool_left_bytes(const struct hc_options *options, const char 
 	return bytes;
 }
 
+/* A huge page is the least that a file system hands out. */
+static int hc_pool_too_small(const struct hc_option_value *size, uint64_t bytes)
+{
+	char text[16];
+
+	if (bytes >= HC_POOL_LEAST)
+		return 0;
+	hc_size_format(bytes, text);
+	hc_error(HC_OPTIONS_LOG,
+		 "pool_size %s is too small%s%s: a pool is made of segments of 2M and more; give "
+		 "at least 2M (K, M, G and T are powers of 1024)",
+		 size->text, size->is_percent ? ", that is " : "", size->is_percent ? text : "");
+	return -EINVAL;
+}
+
 static int hc_setup_pool(const struct hc_options *options, struct hc_node_config *config)
 {
 	const struct hc_option_value *size = hc_option(options, HC_OPT_pool_size);
@@ -211,6 +254,8 @@ static int hc_setup_pool(const struct hc_options *options, struct hc_node_config
 		return 0;
 	config->pool_bytes = size->number;
 	rc = hc_sysinfo_memory(&total, &available);
+	if (!size->is_percent && hc_pool_too_small(size, size->number))
+		return -EINVAL;
 	if (!size->is_percent) {
 		/* More than the machine has, of whatever kind: before the cache is touched. */
 		if (rc || size->number <= total)
@@ -226,7 +271,7 @@ static int hc_setup_pool(const struct hc_options *options, struct hc_node_config
 	available = hc_min_u64(available, hc_sysinfo_cgroup_room_bytes());
 	available += hc_pool_left_bytes(options, config->pool_path);
 	config->pool_bytes = hc_part(available, size->ppm);
-	return 0;
+	return hc_pool_too_small(size, config->pool_bytes);
 }
 
 static int hc_setup_numa(const struct hc_options *options, struct hc_setup *setup,

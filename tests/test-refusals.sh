@@ -54,6 +54,9 @@ refused 1 'noinit' -o noinit "$cache" "$mnt"
 assert_eq "the empty cache directory with noinit" "" "$(ls -A "$cache")"
 refused 1 'pool_size.*(memory|available)' -o pool_size=1000T "$cache" "$mnt"
 assert_eq "the empty cache directory with too large a pool" "" "$(ls -A "$cache")"
+refused 1 'pool_size 1K is too small: .*give at least 2M' -o pool_size=1K "$cache" "$mnt"
+refused 1 'pool_size 0.0001% is too small, that is .*give at least 2M' -o pool_size=0.0001% "$cache" "$mnt"
+assert_eq "the empty cache directory with too small a pool" "" "$(ls -A "$cache")"
 mkdir "$tmp/foreign"
 : >"$tmp/foreign/thesis.tex"
 refused 1 'not empty|foreign|not ours|no cache' "$tmp/foreign" "$mnt"
@@ -110,4 +113,13 @@ expect_error "a hicachefs is mounted on $mnt already; umount $mnt first" \
 expect_error "in use" "$hicachefs_bin" -o pool_size=64M "$cache" "$tmp/mnt2"
 assert_eq "exit status in the background" 1 "$_rc"
 test -e "$mnt/.hicache/version" || fail "the first daemon suffered"
+# A cache in a cache, its own or another's, by whatever name.
+mkdir "$mnt/sp" "$mnt/sp/inner"
+ln -s "$mnt/sp/inner" "$tmp/link"
+for dir in "$mnt" "$mnt/sp/inner" "$tmp/link"; do
+	expect_error "cache directory $mnt.* lies in a mount of hicachefs \\($mnt\\): a cache cannot be kept in a cache" \
+		"$hicachefs_bin" -f -o pool_size=64M "$dir" "$tmp/mnt2"
+done
+expect_error "data directory $mnt/sp/inner lies in a mount of hicachefs" "$hicachefs_bin" -f -o "pool_size=64M,disk=$mnt/sp/inner" "$tmp/cache2" "$tmp/mnt2"
+assert_eq "the cache directory in a cache" "" "$(ls -A "$mnt/sp/inner")"
 stop_daemon || fail "the first daemon's exit status is $?"
