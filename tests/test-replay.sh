@@ -78,6 +78,16 @@ bad_line '{"input_length": 512}' 'hash_ids is missing'
 bad_line '{"input_length": 5120, "hash_ids": [1]}' '10 full blocks of 512 tokens, but 1 hash_ids'
 bad_line '{"input_length": 512, "hash_ids": [-1]}' 'hash_ids\[0\] is not a number'
 bad_line '{"input_length": 512, "hash_ids": ["a"]}' 'hash_ids\[0\] is not a number'
+bad_line "$(printf '%s' '{"input_length": 512, "hash_ids": [1]} x')" 'this is not JSON'
+# What has no end, or no lines.
+expect_error '/dev/zero: this is no trace: a file or a pipe is wanted' "$hicachectl_bin" replay /dev/zero
+expect_error "$tmp: this is no trace" "$hicachectl_bin" replay "$tmp"
+expect_error '/dev/stdin:1: the line is longer than 32 MiB' \
+	sh -c "head -c 40000000 /dev/zero | tr '\\0' 1 | '$hicachectl_bin' replay /dev/stdin"
+{ head -n 1 "$tmp/t.jsonl"; printf 'a\000b\n'; } >"$tmp/nul.jsonl"
+expect_error "$tmp/nul.jsonl:2: this is no text: there is a NUL byte" "$hicachectl_bin" replay "$tmp/nul.jsonl"
+# A pipe is a file like another.
+assert_eq "hits of a pipe" 5 "$(replay --json /dev/stdin <"$tmp/t.jsonl" | field hits)"
 : >"$tmp/empty.jsonl"
 expect_error 'no request has a full block' "$hicachectl_bin" replay "$tmp/empty.jsonl"
 

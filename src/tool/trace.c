@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "tool/tool.h"
@@ -115,9 +116,14 @@ static FILE *hc_trace_open(const char *path, pid_t *pid_p)
 	size_t n = strlen(path);
 	posix_spawn_file_actions_t actions;
 	int pipe_fds[2], rc;
+	struct stat st;
 	FILE *in;
 
 	*pid_p = 0;
+	if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode)) {
+		hc_tool_error("%s: this is no trace: a file or a pipe is wanted", path);
+		return NULL;
+	}
 	if (n < 3 || strcmp(path + n - 3, ".xz")) {
 		in = fopen(path, "re");
 		if (!in)
@@ -143,23 +149,66 @@ static FILE *hc_trace_open(const char *path, pid_t *pid_p)
 	return fdopen(pipe_fds[0], "r");
 }
 
-static int hc_trace_lines(struct hc_trace *trace, const char *path, FILE *in)
+/* Up to the newline; false at the end, with *rc_p, and when the line is too long. */
+static bool hc_trace_next(FILE *in, char *line, size_t *n_p, int *rc_p)
 {
-	char *line = NULL, why[256] = "out of memory";
-	unsigned long long line_i = 0;
-	size_t room = 0;
+	size_t n = 0;
+	int c;
+
+	while ((c = getc_unlocked(in)) != EOF && c != '\n') {
+		if (n == HC_TRACE_LINE_BYTES_MAX) {
+			*rc_p = -EFBIG;
+			return false;
+		}
+		line[n++] = (char)c;
+	}
+	line[n] = 0;
+	*n_p = n;
+	return n || c == '\n';
+}
+
+static int hc_trace_one(struct hc_trace *trace, const char *line, size_t n, uint64_t *n_empty_p,
+			char *why, size_t room)
+{
+	size_t before = trace->n_ids;
 	int rc = 0;
 
-	while (!rc && getline(&line, &room, in) >= 0) {
+	if (memchr(line, 0, n)) {
+		snprintf(why, room, "this is no text: there is a NUL byte");
+		return -EINVAL;
+	}
+	if (line[strspn(line, " \t\r")])
+		rc = hc_trace_line(trace, line, why, room);
+	if (!rc && trace->n_ids == before && ++*n_empty_p > HC_TRACE_EMPTY_MAX) {
+		snprintf(why, room, "more than %u lines have no full block", HC_TRACE_EMPTY_MAX);
+		rc = -EINVAL;
+	}
+	return rc;
+}
+
+static int hc_trace_lines(struct hc_trace *trace, const char *path, FILE *in)
+{
+	hc_autofree char *line = malloc(HC_TRACE_LINE_BYTES_MAX + 1);
+	char why[256] = "out of memory";
+	unsigned long long line_i = 0;
+	uint64_t n_empty = 0;
+	int rc = line ? 0 : -ENOMEM;
+	size_t n;
+
+	while (!rc && hc_trace_next(in, line, &n, &rc)) {
 		line_i++;
-		if (line[strspn(line, " \t\r\n")])
-			rc = hc_trace_line(trace, line, why, sizeof(why));
+		rc = hc_trace_one(trace, line, n, &n_empty, why, sizeof(why));
+	}
+	if (rc == -EFBIG) {
+		line_i++;
+		snprintf(why, sizeof(why),
+			 "the line is longer than %u MiB; is this a trace, one JSON object a line?",
+			 HC_TRACE_LINE_BYTES_MAX >> 20);
 	}
 	if (rc)
 		hc_tool_error("%s:%llu: %s", path, line_i, why);
 	else if (ferror(in))
 		hc_tool_error("%s: %m", path);
-	free(line);
 	return rc ? rc : ferror(in) ? -EIO : 0;
 }
 

@@ -11,6 +11,9 @@
 /* Limits against absurd input: blocks of one request, and of all. */
 #define HC_TRACE_BLOCKS_MAX (1u << 20)
 #define HC_TRACE_IDS_MAX    (1u << 28)
+/* Of one line, and of lines without a block, which no other limit counts. */
+#define HC_TRACE_LINE_BYTES_MAX (32u << 20)
+#define HC_TRACE_EMPTY_MAX      (1u << 24)
 
 struct hc_trace_request {
 	size_t first; /* in ids */
