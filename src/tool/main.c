@@ -6,13 +6,16 @@
 #include <stdarg.h>
 
 #include "config.h"
+#include "tool/watch.h"
 #include "util/log.h"
+#include "util/size.h"
 
 static const struct {
 	const char *name;
 	int (*run)(const struct hc_tool *tool, int argc, char **argv);
 	const char *usage;
 	const char *help;
+	bool alone; /* speaks to no daemon, or in children of its own */
 } hc_commands[] = {
 	{"status", hc_tool_status, "status [--json]",
 	 "what the cache holds; without a daemon, the pool that is left"},
@@ -24,7 +27,7 @@ static const struct {
 	{"top", hc_tool_top, "top [-n ITERATIONS] [-d SECONDS] [-b|--batch]",
 	 "what happens now: hits, bytes, latencies"},
 	{"doctor", hc_tool_doctor, "doctor [--json] [CACHEDIR]",
-	 "look at this machine and the mounts, and say what to change"},
+	 "look at this machine and the mounts, and say what to change", true},
 	{"prefetch", hc_tool_prefetch, "prefetch [--stdin] PATH|KEY...",
 	 "read pages into memory; --stdin: one a line"},
 	{"pin", hc_tool_pin, "pin PATH|KEY...", "keep pages, or all pages of a directory"},
@@ -36,7 +39,7 @@ static const struct {
 	 "write everything, take nothing new; --end: take new pages again"},
 	{"hash", hc_tool_hash,
 	 "hash --page-tokens N [--prior HEX] [--bigram] [--extra-key S] [--cache-salt S]",
-	 "page hashes of the token ids on standard input"},
+	 "page hashes of the token ids on standard input", true},
 	{"verify", hc_tool_verify, "verify",
 	 "re-read everything; bad pages are reported and removed"},
 	{"sync", hc_tool_sync, "sync [--timeout SECONDS]",
@@ -47,10 +50,10 @@ static const struct {
 	{"log-level", hc_tool_log_level, "log-level [error|warn|info|debug|trace]",
 	 "show or set what the daemon logs, until SIGHUP or its next start"},
 	{"pool free", NULL, "pool free [DIR]", "release the pool that a daemon left in memory"},
-	{"pool", hc_tool_pool, NULL, NULL},
+	{"pool", hc_tool_pool, NULL, NULL, true},
 	{"replay", hc_tool_replay,
 	 "replay [--capacity-pages N | --capacity-percent P] [--page-bytes B] [--json] FILE",
-	 "replay a trace of requests through a cache in memory"},
+	 "replay a trace of requests through a cache in memory", true},
 };
 
 static void hc_tool_help(FILE *out)
@@ -58,6 +61,7 @@ static void hc_tool_help(FILE *out)
 	fputs("usage: hicachectl [-m MOUNTPOINT] COMMAND [ARGUMENT...]\n\n"
 	      "  -m, --mount MOUNTPOINT  the cache; else HICACHE_MOUNT, else the only one that is "
 	      "mounted\n"
+	      "  -w, --wait SECONDS      how long the daemon may be silent (10)\n"
 	      "  -h, --help              this text\n"
 	      "  -V, --version           the version\n\n"
 	      "Commands:\n",
@@ -121,6 +125,8 @@ static int hc_tool_command(const struct hc_tool *tool, int argc, char **argv)
 		if (!hc_commands[i].run || strcmp(argv[0], hc_commands[i].name))
 			continue;
 		optind = 0;
+		if (!hc_commands[i].alone)
+			return hc_watch_run(tool->wait_s, hc_commands[i].run, tool, argc, argv);
 		return hc_tool_flush(hc_commands[i].run(tool, argc, argv));
 	}
 	return hc_tool_usage("%s: there is no such command", argv[0]);
@@ -132,9 +138,11 @@ int main(int argc, char **argv)
 		{"help", no_argument, NULL, 'h'},
 		{"mount", required_argument, NULL, 'm'},
 		{"version", no_argument, NULL, 'V'},
+		{"wait", required_argument, NULL, 'w'},
 		{0},
 	};
-	struct hc_tool tool = {.mount_arg = getenv("HICACHE_MOUNT")};
+	struct hc_tool tool = {.mount_arg = getenv("HICACHE_MOUNT"), .wait_s = HC_WATCH_WAIT_S};
+	uint64_t seconds;
 	int c;
 
 	/* A command's own library calls speak up about errors only. */
@@ -142,7 +150,7 @@ int main(int argc, char **argv)
 	if (tool.mount_arg && !*tool.mount_arg)
 		tool.mount_arg = NULL;
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "+:hm:V", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "+:hm:Vw:", options, NULL)) != -1) {
 		switch (c) {
 		case 'h':
 			hc_tool_help(stdout);
@@ -153,6 +161,11 @@ int main(int argc, char **argv)
 		case 'V':
 			printf("hicachectl %s\n", PACKAGE_VERSION);
 			return hc_tool_flush(0);
+		case 'w':
+			if (hc_duration_parse(optarg, &seconds) || !seconds || seconds > 3600)
+				return hc_tool_usage("--wait %s: seconds from 1 to 3600", optarg);
+			tool.wait_s = (unsigned)seconds;
+			break;
 		case ':':
 			return hc_tool_usage("%s: a value is missing", argv[optind - 1]);
 		default:

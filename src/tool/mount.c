@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 
+#include "tool/watch.h"
 #include "util/io.h"
 
 #define HC_MOUNTINFO_BYTES_MAX (16 * HC_MIB)
@@ -174,5 +175,7 @@ int hc_mount_find(const struct hc_tool *tool, char **mount_p)
 		}
 	}
 	hc_mounts_free(mounts, n);
+	if (!status)
+		hc_watch_mount(*mount_p);
 	return status;
 }

@@ -14,6 +14,7 @@
 
 struct hc_tool {
 	const char *mount_arg; /* -m, else HICACHE_MOUNT; NULL: the only mount */
+	unsigned wait_s;       /* how long the daemon may be silent */
 };
 
 /* Commands: argv[0] is the command's name. */

@@ -15,6 +15,7 @@
 
 #include "tool/metrics.h"
 #include "tool/page.h"
+#include "tool/watch.h"
 #include "util/clock.h"
 #include "util/io.h"
 #include "util/size.h"
@@ -83,6 +84,7 @@ static void hc_top_enter(struct hc_top *top)
 		mode.c_cc[VTIME] = 0;
 		tcsetattr(STDIN_FILENO, TCSANOW, &mode);
 	}
+	hc_watch_screen(true);
 	fputs("\033[?1049h\033[?25l", stdout);
 }
 
@@ -94,6 +96,7 @@ static void hc_top_leave(struct hc_top *top)
 	fflush(stdout);
 	if (top->has_mode)
 		tcsetattr(STDIN_FILENO, TCSANOW, &top->before_mode);
+	hc_watch_screen(false);
 }
 
 /* ^Z: the shell gets its terminal back, and we ours when we are continued. */
