@@ -5,6 +5,7 @@
  * body over the name for ever, a second one writes the name in place, with and without reading. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BODY_BYTES ((size_t)64 << 10)
@@ -25,6 +25,8 @@
 struct shared {
 	atomic_long n_opens, n_missing, n_done, n_wrong, n_writes;
 	atomic_bool stop;
+	pthread_mutex_t lock;
+	pthread_cond_t written; /* n_writes grew */
 	char error[256];
 };
 
@@ -71,11 +73,47 @@ static bool read_once(int how, char *buf)
 	return true;
 }
 
+static void tell_readers(void)
+{
+	pthread_mutex_lock(&shared->lock);
+	atomic_fetch_add(&shared->n_writes, 1);
+	pthread_cond_broadcast(&shared->written);
+	pthread_mutex_unlock(&shared->lock);
+}
+
+/* Until the next body is written; the caller's time limit is the deadline. */
+static void wait_for_body(void)
+{
+	long seen;
+
+	pthread_mutex_lock(&shared->lock);
+	seen = atomic_load(&shared->n_writes);
+	while (atomic_load(&shared->n_writes) == seen)
+		pthread_cond_wait(&shared->written, &shared->lock);
+	pthread_mutex_unlock(&shared->lock);
+}
+
+static bool make_shared(void)
+{
+	pthread_mutexattr_t for_lock;
+	pthread_condattr_t for_cond;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		return false;
+	pthread_mutexattr_init(&for_lock);
+	pthread_mutexattr_setpshared(&for_lock, PTHREAD_PROCESS_SHARED);
+	pthread_condattr_init(&for_cond);
+	pthread_condattr_setpshared(&for_cond, PTHREAD_PROCESS_SHARED);
+	return !pthread_mutex_init(&shared->lock, &for_lock) &&
+	       !pthread_cond_init(&shared->written, &for_cond);
+}
+
 /* Misses are many while the name is unlinked: only opens count. Who misses again and again lets the
  * writers have the processor. The caller has a time limit. */
 static void reader(int number, long n)
 {
-	static const struct timespec nap = {.tv_nsec = 200000};
 	char *buf = aligned_alloc(4096, BODY_BYTES);
 	unsigned n_misses = 0;
 
@@ -84,7 +122,7 @@ static void reader(int number, long n)
 			n_good++;
 			n_misses = 0;
 		} else if (++n_misses % 8 == 0) {
-			nanosleep(&nap, NULL);
+			wait_for_body();
 		}
 	}
 	_exit(!buf);
@@ -111,7 +149,7 @@ static void write_once(const char *path, int flags, char byte, char *buf)
 	if (pwrite(fd, buf, BODY_BYTES, 0) != (ssize_t)BODY_BYTES)
 		wrong("write", errno);
 	close(fd);
-	atomic_fetch_add(&shared->n_writes, 1);
+	tell_readers();
 }
 
 static void writer(bool in_place)
@@ -143,9 +181,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: fuse-passthrough DIR OPENS\n");
 		return 2;
 	}
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	if (!make_shared())
 		return 2;
 	snprintf(name, sizeof(name), "%.3900s/%064x.bin", argv[1], 0x5eed);
 	snprintf(temporary, sizeof(temporary), "%s.tmp", name);
