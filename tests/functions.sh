@@ -35,6 +35,8 @@ skip()
 fail()
 {
 	echo "FAIL: $*" >&2
+	# Told again behind the logs of the daemons: the end of a log is what CI shows.
+	echo "FAIL: $*" >"$tmp/.failed"
 	exit 1
 }
 
@@ -260,6 +262,7 @@ _at_exit()
 		for _log in "$tmp"/daemon-*.log; do
 			[ -s "$_log" ] && { echo "--- $_log (end)"; tail -n 40 "$_log"; }
 		done
+		[ ! -f "$tmp/.failed" ] || cat "$tmp/.failed"
 	fi
 	cd /
 	# A mount point that could not be unmounted is never walked into.

@@ -31,6 +31,7 @@ broken()
 
 # The word is made up of two, so that this file itself passes.
 nap=sle"ep"
+dollar='$'
 
 lines()
 {
@@ -53,6 +54,8 @@ broken "time() is banned" src/node/bad.c "$spdx" '	t = time(NULL);'
 broken "rand() is banned" fuse/bad.c "$spdx" '	t = rand();'
 broken "usleep() is banned" tests/bad.c "$spdx" '	usleep(1);'
 broken "sleep in a test" tests/test-bad.sh '#!/bin/sh' '# SPDX-License-Identifier: Apache-2.0' "a && $nap 1"
+broken "wait_until gets a value" tests/test-bad.sh '#!/bin/sh' '# SPDX-License-Identifier: Apache-2.0' \
+	"wait_until 10 [ \"$dollar(x)\" = 0 ]"
 broken "function of 71 lines" src/node/bad.c "$spdx" 'int f(void)' '{' "$(lines 69 '	g();')" '}'
 broken "file of 1001 lines" src/node/bad.c "$spdx" "$(lines 1000 'int x;')"
 broken "HAVE_ condition" src/node/bad.c "$spdx" '#ifdef HAVE_X'
