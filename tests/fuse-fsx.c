@@ -183,6 +183,11 @@ static void verify_range(const char *what, const struct handle *h, long offset, 
 	long want = offset >= h->content->size      ? 0
 		    : n < h->content->size - offset ? n
 						    : h->content->size - offset;
+
+	if (h >= handles && h < handles + N_HANDLES)
+		trace("pread %ld: %ld at %ld of %ld", (long)(h - handles), n, offset,
+		      h->content->size);
+
 	long got = err_of(pread(h->fd, buf, (size_t)n, offset));
 
 	expect(what, "pread", got, want);
