@@ -51,6 +51,8 @@ void hc_body_put(struct hc_body *body)
 		hc_node_release(body->fs->node, &body->page, 1);
 	if (body->fd >= 0)
 		close(body->fd);
+	if (atomic_load(&body->of))
+		hc_openfile_release(body->fs, atomic_load(&body->of), false);
 	hc_attrset_fini(&body->attrs);
 	pthread_rwlock_destroy(&body->rw);
 	free(body);
@@ -320,8 +322,8 @@ err_body:
 	return err;
 }
 
-int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_body_make *make,
-			  uint32_t n_opens, uint32_t n_writers, struct hc_body **body_p)
+int hc_body_create_shared(struct hc_fs *fs, const struct hc_body_make *make,
+			  const struct hc_body_share *share, struct hc_body **body_p)
 {
 	struct hc_body *body = body_alloc(fs, make);
 	struct hc_bname *n = NULL;
@@ -330,14 +332,19 @@ int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct
 	if (!body)
 		return -ENOMEM;
 	err = make_fill(fs, body, make->size_hint);
+	if (!err)
+		err = hc_body_copy_file(body, share->fd);
+	if (!err)
+		err = hc_attrs_get(hc_registry_attrs(fs->registry), HC_ATTRS_FILE, share->file,
+				   &body->attrs);
 	if (err) {
 		hc_body_put(body);
 		return err;
 	}
-	body->ino = hc_fnode_ino(fnode);
-	body->fnode = hc_tree_pin(fs->tree, fnode);
-	body->n_opens = n_opens;
-	body->n_writers = n_writers;
+	body->ino = hc_fnode_ino(share->fnode);
+	body->fnode = hc_tree_pin(fs->tree, share->fnode);
+	body->n_opens = share->n_opens;
+	body->n_writers = share->n_writers;
 	body->state = HC_B_UNNAMED;
 	atomic_store(&body->wrote, true);
 	pthread_mutex_lock(&fs->bodies.lock);
@@ -348,25 +355,9 @@ int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct
 	fs->bodies.n_bodies++;
 	hc_body_get(body);
 	pthread_mutex_unlock(&fs->bodies.lock);
-	hc_tree_become_body(fs->tree, fnode, body);
+	hc_tree_become_body(fs->tree, share->fnode, body);
 	*body_p = body;
 	return 0;
-}
-
-void hc_body_abandon(struct hc_fs *fs, struct hc_body *body, uint64_t file)
-{
-	bool end;
-
-	hc_tree_become_file(fs->tree, body->fnode, file);
-	pthread_mutex_lock(&fs->bodies.lock);
-	detach_locked(&fs->bodies, body);
-	body->state = HC_B_DONE;
-	body->n_opens = 0;
-	body->n_writers = 0;
-	end = ends_locked(&fs->bodies, body);
-	pthread_mutex_unlock(&fs->bodies.lock);
-	if (end)
-		body_finish(fs, body);
 }
 
 /* --- look-ups --- */

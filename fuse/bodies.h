@@ -38,6 +38,7 @@
 
 struct hc_fs;
 struct hc_bname;
+struct hc_openfile;
 
 enum hc_bstate {
 	HC_B_PRIVATE,
@@ -82,6 +83,9 @@ struct hc_body {
 	struct hc_ref page;   /* copy-up: what it begins with; DONE: what handles read */
 	bool has_page;
 	int fd;                /* DONE as an ordinary file: its contents */
+	/* DONE as an ordinary file: what its handles go on with; NULL: not yet, or none of them is
+	 * left */
+	struct hc_openfile *_Atomic of;
 	uint64_t source_bytes; /* size of what it begins with, before OPEN held it; of the page it
 				  became */
 	struct hc_key source_key; /* series 0: none */
@@ -152,13 +156,17 @@ struct hc_body_make {
 };
 int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make,
 		   struct hc_body **body_p) HC_MUST_CHECK;
-/* A body of an fnode that was an ordinary file: SHARED under that name, or UNNAMED (name NULL). */
-int hc_body_create_shared(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_body_make *make,
-			  uint32_t n_opens, uint32_t n_writers,
-			  struct hc_body **body_p) HC_MUST_CHECK;
-
-/* Undoes it: the fnode is the ordinary file again. */
-void hc_body_abandon(struct hc_fs *fs, struct hc_body *body, uint64_t file);
+/* A body of an fnode that is an ordinary file, with its bytes (fd) and attributes: SHARED under that
+ * name, or UNNAMED (name NULL). On error nothing has changed. */
+struct hc_body_share {
+	struct hc_fnode *fnode;
+	uint64_t file;
+	int fd;
+	uint32_t n_opens;
+	uint32_t n_writers;
+};
+int hc_body_create_shared(struct hc_fs *fs, const struct hc_body_make *make,
+			  const struct hc_body_share *share, struct hc_body **body_p) HC_MUST_CHECK;
 
 /* What a name shows to a thread, from here alone; NULL: nothing. busy_p: the name has bodies under
  * construction (answers about it must not be cached). */

@@ -86,10 +86,13 @@ void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle)
 /* In place and never flushed: what is there is not what its writer meant. */
 static void distrust(struct hc_fs *fs, struct hc_handle *handle)
 {
-	struct hc_body *body = handle->writer ? hc_handle_body(handle) : NULL;
+	struct hc_openfile *of = NULL;
+	struct hc_body *body = handle->writer ? hc_handle_target(handle, &of) : NULL;
 
-	if (!body)
+	if (!body || of) {
+		hc_body_put(body);
 		return;
+	}
 	pthread_mutex_lock(&fs->bodies.lock);
 	body->killed = body->killed || !body->flushed;
 	pthread_mutex_unlock(&fs->bodies.lock);
@@ -156,9 +159,21 @@ struct hc_body *hc_handle_find_body(struct hc_fs *fs, uint64_t ino)
 	return body;
 }
 
-struct hc_body *hc_handle_body(struct hc_handle *handle)
+/* A file may have become a body, and that a file again. What is behind the next step is kept by the
+ * reference of this one. */
+struct hc_body *hc_handle_target(struct hc_handle *handle, struct hc_openfile **of_p)
 {
-	if (handle->of)
-		return hc_openfile_body(handle->of);
-	return handle->body ? hc_body_get(handle->body) : NULL;
+	struct hc_body *body = handle->body ? hc_body_get(handle->body) : NULL, *next;
+	struct hc_openfile *of = body ? atomic_load(&body->of) : handle->of;
+
+	while (of) {
+		next = hc_openfile_body(of);
+		if (!next)
+			break;
+		of = atomic_load(&next->of);
+		hc_body_put(body);
+		body = next;
+	}
+	*of_p = of;
+	return body;
 }

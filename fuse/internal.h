@@ -213,8 +213,9 @@ bool hc_handle_is_open(struct hc_fs *fs, uint64_t ino);
 /* The body that an open handle of this node reads, also when it is a page or file by now, or was
  * one and is gone; NULL: none. Reference. */
 struct hc_body *hc_handle_find_body(struct hc_fs *fs, uint64_t ino);
-/* The body behind a handle, NULL: none. Reference. */
-struct hc_body *hc_handle_body(struct hc_handle *handle);
+/* What is behind a handle at this moment: a body (NULL: a page), or, with *of_p set, an ordinary
+ * file, which the reference keeps. Reference. */
+struct hc_body *hc_handle_target(struct hc_handle *handle, struct hc_openfile **of_p);
 
 /* --- open ordinary files (openfile.c) --- */
 int hc_openfiles_create(struct hc_openfiles **files_p) HC_MUST_CHECK;

@@ -139,6 +139,11 @@ static int truncate_locked(struct hc_fs *fs, struct hc_openfile *of, uint64_t si
 	return err;
 }
 
+static uint64_t time_of(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * HC_NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
+}
+
 bool hc_openfile_attr(struct hc_fs *fs, uint64_t file, struct hc_handle_attr *attr_p)
 {
 	struct hc_openfile *of = use(fs, file, NULL);
@@ -148,11 +153,16 @@ bool hc_openfile_attr(struct hc_fs *fs, uint64_t file, struct hc_handle_attr *at
 	if (!of)
 		return false;
 	pthread_mutex_lock(&of->lock);
-	if (of->fd >= 0 && fstat(of->fd, &st) == 0) {
+	if (of->body) {
+		hc_attr_body(fs, of->body, &st);
 		attr_p->owner = of->owner;
 		attr_p->size_bytes = (uint64_t)st.st_size;
-		attr_p->mtime_ns =
-			(uint64_t)st.st_mtim.tv_sec * HC_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+		attr_p->mtime_ns = time_of(&st);
+		open = true;
+	} else if (of->fd >= 0 && fstat(of->fd, &st) == 0) {
+		attr_p->owner = of->owner;
+		attr_p->size_bytes = (uint64_t)st.st_size;
+		attr_p->mtime_ns = time_of(&st);
 		open = true;
 	}
 	pthread_mutex_unlock(&of->lock);
@@ -236,6 +246,7 @@ static int become_body_locked(struct hc_fs *fs, struct hc_openfile *of,
 				    .name = named ? info->name : NULL,
 				    .owner = info->owner,
 				    .size_hint = size_hint};
+	struct hc_body_share share;
 	struct hc_dir_info dir;
 	struct hc_name id;
 	uint64_t removed;
@@ -253,21 +264,14 @@ static int become_body_locked(struct hc_fs *fs, struct hc_openfile *of,
 		if (err)
 			return err;
 	}
-	err = hc_body_create_shared(fs, of->fnode, &make, of->n_handles, of->n_writers, &of->body);
-	if (err)
-		return err;
-	err = hc_body_copy_file(of->body, of->fd);
-	if (!err)
-		err = hc_attrs_get(hc_registry_attrs(fs->registry), HC_ATTRS_FILE, of->file,
-				   &of->body->attrs);
-	if (named && !err && hc_file_remove(fs->registry, info->dir, info->name, &removed) == 0)
+	share = (struct hc_body_share){.fnode = of->fnode,
+				       .file = of->file,
+				       .fd = of->fd,
+				       .n_opens = of->n_handles,
+				       .n_writers = of->n_writers};
+	err = hc_body_create_shared(fs, &make, &share, &of->body);
+	if (!err && named && hc_file_remove(fs->registry, info->dir, info->name, &removed) == 0)
 		hc_file_forget(fs->registry, removed);
-	if (err)
-		hc_body_abandon(fs, of->body, of->file);
-	if (err) {
-		hc_body_put(of->body);
-		of->body = NULL;
-	}
 	return err;
 }
 

@@ -399,13 +399,16 @@ static int set_body(struct hc_fs *fs, struct hc_body *body, const struct stat *a
 static bool set_by_handle(struct hc_fs *fs, fuse_req_t req, uint64_t ino, const struct stat *attr,
 			  int to_set, struct fuse_file_info *fi)
 {
-	struct hc_body *body = hc_handle_body((struct hc_handle *)(uintptr_t)fi->fh);
+	struct hc_openfile *of;
+	struct hc_body *body = hc_handle_target((struct hc_handle *)(uintptr_t)fi->fh, &of);
 	bool moved = false;
 	struct stat st;
 	int err;
 
-	if (!body)
+	if (!body || of) {
+		hc_body_put(body);
 		return false;
+	}
 	err = set_body(fs, body, attr, to_set, hc_req_tid(req), &moved);
 	if (moved) {
 		hc_body_put(body);

@@ -95,7 +95,7 @@ static bool there_item(struct hc_fs *fs, struct hc_item *item, const struct hc_t
 		plain(item, there->dir.id, S_IFDIR);
 		break;
 	case HC_F_FILE:
-		plain(item, HC_INO_FILES + there->file.id, S_IFREG);
+		plain(item, hc_tree_file_ino(fs->tree, there->file.id), S_IFREG);
 		break;
 	case HC_F_PAGE:
 		plain(item, there->page.node_id ? there->page.node_id : there->page.sequence + 1,

@@ -728,6 +728,7 @@ void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct f
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle;
+	struct hc_openfile *of;
 	struct hc_body *body;
 
 	if (ino >= HC_INO_VIRTUAL && ino < HC_INO_FILES) {
@@ -742,14 +743,14 @@ void hc_op_read(fuse_req_t req, fuse_ino_t ino, size_t n, off_t offset, struct f
 		read_page(req, &handle->ref, n, (uint64_t)offset);
 		return;
 	}
-	body = hc_handle_body(handle);
-	if (!body) {
-		read_file(req, handle->of, n, (uint64_t)offset);
-		return;
+	body = hc_handle_target(handle, &of);
+	if (of) {
+		read_file(req, of, n, (uint64_t)offset);
+	} else {
+		hc_body_read_lock(body);
+		read_body_locked(req, body, n, (uint64_t)offset);
+		pthread_rwlock_unlock(&body->rw);
 	}
-	hc_body_read_lock(body);
-	read_body_locked(req, body, n, (uint64_t)offset);
-	pthread_rwlock_unlock(&body->rw);
 	hc_body_put(body);
 }
 
@@ -793,6 +794,7 @@ void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle = (struct hc_handle *)(uintptr_t)fi->fh;
+	struct hc_openfile *of = NULL;
 	struct hc_body *body = NULL;
 
 	if (ino >= HC_INO_VIRTUAL && ino < HC_INO_FILES) {
@@ -800,13 +802,12 @@ void hc_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	if (ino >= HC_INO_FILES && handle->writer)
-		body = hc_handle_body(handle);
+		body = hc_handle_target(handle, &of);
 	if (body && handle->outside)
 		hc_body_outside_seen(body);
-	if (body) {
+	if (body && !of)
 		hc_body_flush(fs, body, hc_req_is_killed(req));
-		hc_body_put(body);
-	}
+	hc_body_put(body);
 	fuse_reply_err(req, 0);
 }
 
@@ -824,17 +825,18 @@ void hc_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static int sync_handle(struct hc_fs *fs, struct hc_handle *handle)
 {
 	uint64_t deadline_ns = hc_clock_now_ns() + HC_SYNC_NS;
-	struct hc_body *body = hc_handle_body(handle);
+	struct hc_openfile *of;
+	struct hc_body *body = hc_handle_target(handle, &of);
 	struct hc_fview view;
 	int err = 0;
 
 	hc_tree_view(fs->tree, handle->fnode, &view);
 	if (view.kind == HC_F_PAGE && view.entry != HC_ENTRY_NONE)
 		err = hc_node_sync_page(fs->node, view.entry, view.sequence, deadline_ns);
+	else if (of)
+		err = hc_openfile_fsync(of);
 	else if (view.kind != HC_F_PAGE && body)
 		err = hc_body_fsync(body);
-	else if (handle->of)
-		err = hc_openfile_fsync(handle->of);
 	hc_body_put(view.body);
 	hc_body_put(body);
 	/* Gone meanwhile: nothing that could be lost. */

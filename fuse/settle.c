@@ -79,7 +79,8 @@ static int copy_out(struct hc_body *body, int fd, uint64_t size_bytes)
 }
 
 /* rw held for writing. Replaces a file of that name; a page of that name goes. */
-static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name)
+static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		   uint64_t *file_p)
 {
 	uint64_t size = hc_fill_size(body->fill), replaced = 0, id;
 	struct hc_file_info info;
@@ -116,7 +117,23 @@ static int to_file(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	hc_attrset_fini(&body->attrs);
 	body->fd = hc_steal_fd(&fd);
 	hc_tree_become_file(fs->tree, body->fnode, info.id);
+	*file_p = info.id;
 	return 0;
+}
+
+/* Whoever has the body open has the file open from now on, which may grow, shrink and be a body
+ * again: one handle of it for all of them, until the last is closed. A file that went already stays
+ * as it was. */
+static void join_file(struct hc_fs *fs, struct hc_body *body, uint64_t file)
+{
+	struct hc_openfile *of;
+	bool is_open;
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	is_open = body->n_opens;
+	pthread_mutex_unlock(&fs->bodies.lock);
+	if (is_open && hc_openfile_open(fs, body->fnode, file, false, false, &of) == 0)
+		atomic_store(&body->of, of);
 }
 
 /* Handles beside the one whose RELEASE settles it; a rename has none of its own. */
@@ -221,7 +238,7 @@ int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 {
 	enum hc_settled settled = HC_SETTLED_PAGE;
 	struct hc_name id;
-	uint64_t size;
+	uint64_t size, file = 0;
 	int err;
 
 	err = hc_name_resolve(fs->registry, dir, name, true, &id);
@@ -236,7 +253,7 @@ int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		else if (size > fs->options.max_page_bytes)
 			settled = HC_SETTLED_SCRATCH;
 		if (settled == HC_SETTLED_FILE)
-			err = to_file(fs, body, dir, name);
+			err = to_file(fs, body, dir, name, &file);
 		else if (settled == HC_SETTLED_PAGE)
 			err = to_page(fs, body, dir, name, &id);
 	}
@@ -251,6 +268,8 @@ int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		pthread_mutex_lock(&fs->bodies.lock);
 		body->state = HC_B_DONE;
 		pthread_mutex_unlock(&fs->bodies.lock);
+		if (settled == HC_SETTLED_FILE)
+			join_file(fs, body, file);
 		if (atomic_load(&body->synced))
 			sync_settled(fs, body);
 	}

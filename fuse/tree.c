@@ -8,6 +8,7 @@
 #include "fuse/bodies.h"
 
 #define HC_TREE_FIRST_BUCKETS 64u
+#define HC_TREE_FILE_BUCKETS  4096u
 
 struct hc_fnode {
 	struct hc_fnode *next;
@@ -35,8 +36,17 @@ struct hc_tree_shard {
 	uint32_t n_fnodes;
 };
 
+/* An ordinary file that was a body. */
+struct hc_tree_file {
+	struct hc_tree_file *next;
+	uint64_t file;
+	uint64_t ino;
+};
+
 struct hc_tree {
 	struct hc_tree_shard shards[HC_TREE_SHARDS];
+	pthread_mutex_t files_lock;
+	struct hc_tree_file *files[HC_TREE_FILE_BUCKETS];
 };
 
 static uint64_t mix(uint64_t ino)
@@ -62,6 +72,7 @@ int hc_tree_create(struct hc_tree **tree_p)
 
 	if (!tree)
 		return -ENOMEM;
+	pthread_mutex_init(&tree->files_lock, NULL);
 	for (unsigned i = 0; i < HC_TREE_SHARDS; i++) {
 		struct hc_tree_shard *shard = &tree->shards[i];
 
@@ -91,6 +102,12 @@ void hc_tree_destroy(struct hc_tree *tree)
 			}
 		}
 		free(shard->buckets);
+	}
+	for (unsigned i = 0; i < HC_TREE_FILE_BUCKETS; i++) {
+		for (struct hc_tree_file *f = tree->files[i], *next; f; f = next) {
+			next = f->next;
+			free(f);
+		}
 	}
 	free(tree);
 }
@@ -148,13 +165,72 @@ static struct hc_fnode *insert(struct hc_tree_shard *shard, uint64_t ino)
 	return f;
 }
 
+/* The place of a file's number, or of the end; files_lock held. */
+static struct hc_tree_file **file_locked(struct hc_tree *tree, uint64_t file)
+{
+	struct hc_tree_file **place = &tree->files[file % HC_TREE_FILE_BUCKETS];
+
+	while (*place && (*place)->file != file)
+		place = &(*place)->next;
+	return place;
+}
+
+/* Locked. Without memory the file gets a second number. */
+static void file_add(struct hc_tree *tree, const struct hc_fnode *f)
+{
+	struct hc_tree_file *fresh = hc_zalloc(sizeof(*fresh)), **place;
+
+	if (!fresh)
+		return;
+	*fresh = (struct hc_tree_file){.file = f->file, .ino = f->ino};
+	pthread_mutex_lock(&tree->files_lock);
+	place = file_locked(tree, f->file);
+	if (!*place) {
+		*place = fresh;
+		fresh = NULL;
+	}
+	pthread_mutex_unlock(&tree->files_lock);
+	free(fresh);
+}
+
+/* Locked. Before it is something else, or freed. */
+static void file_drop(struct hc_tree *tree, const struct hc_fnode *f)
+{
+	struct hc_tree_file **place, *old = NULL;
+
+	if (f->kind != HC_F_FILE || f->ino == HC_INO_FILES + f->file)
+		return;
+	pthread_mutex_lock(&tree->files_lock);
+	place = file_locked(tree, f->file);
+	if (*place && (*place)->ino == f->ino) {
+		old = *place;
+		*place = old->next;
+	}
+	pthread_mutex_unlock(&tree->files_lock);
+	free(old);
+}
+
+uint64_t hc_tree_file_ino(struct hc_tree *tree, uint64_t file)
+{
+	uint64_t ino = HC_INO_FILES + file;
+	struct hc_tree_file *f;
+
+	pthread_mutex_lock(&tree->files_lock);
+	f = *file_locked(tree, file);
+	if (f)
+		ino = f->ino;
+	pthread_mutex_unlock(&tree->files_lock);
+	return ino;
+}
+
 /* Locked. Frees what nobody knows any more. */
-static void reap(struct hc_tree_shard *shard, struct hc_fnode *f)
+static void reap(struct hc_tree *tree, struct hc_tree_shard *shard, struct hc_fnode *f)
 {
 	struct hc_fnode **place;
 
 	if (f->n_pins || f->n_lookups)
 		return;
+	file_drop(tree, f);
 	place = bucket_of(shard, f->ino);
 	while (*place != f)
 		place = &(*place)->next;
@@ -196,7 +272,7 @@ void hc_tree_put(struct hc_tree *tree, struct hc_fnode *f)
 	pthread_mutex_lock(&shard->lock);
 	hc_assert(f->n_pins > 0);
 	f->n_pins--;
-	reap(shard, f);
+	reap(tree, shard, f);
 	pthread_mutex_unlock(&shard->lock);
 }
 
@@ -205,8 +281,9 @@ uint64_t hc_fnode_ino(const struct hc_fnode *f)
 	return f->ino;
 }
 
-static void set_page(struct hc_fnode *f, const struct hc_page_info *info)
+static void set_page(struct hc_tree *tree, struct hc_fnode *f, const struct hc_page_info *info)
 {
+	file_drop(tree, f);
 	f->kind = HC_F_PAGE;
 	f->key = info->key;
 	f->entry = info->entry;
@@ -230,17 +307,23 @@ struct hc_fnode *hc_tree_page(struct hc_tree *tree, const struct hc_page_info *i
 	/* A body that was published a moment ago turns into the page by itself; never the other
 	 * way. */
 	if (f && f->kind != HC_F_BODY)
-		set_page(f, info);
+		set_page(tree, f, info);
 	pthread_mutex_unlock(&shard->lock);
 	return f;
 }
 
 struct hc_fnode *hc_tree_file(struct hc_tree *tree, uint64_t file)
 {
-	uint64_t ino = HC_INO_FILES + file;
-	struct hc_tree_shard *shard = shard_of(tree, ino);
-	struct hc_fnode *f;
+	uint64_t ino = hc_tree_file_ino(tree, file);
+	struct hc_tree_shard *shard;
+	struct hc_fnode *f = NULL;
 
+	if (ino != HC_INO_FILES + file)
+		f = hc_tree_get(tree, ino);
+	if (f)
+		return f;
+	ino = HC_INO_FILES + file;
+	shard = shard_of(tree, ino);
 	pthread_mutex_lock(&shard->lock);
 	f = find(shard, ino);
 	if (f) {
@@ -277,7 +360,7 @@ void hc_tree_become_page(struct hc_tree *tree, struct hc_fnode *f, const struct 
 	struct hc_tree_shard *shard = shard_of(tree, f->ino);
 
 	pthread_mutex_lock(&shard->lock);
-	set_page(f, info);
+	set_page(tree, f, info);
 	pthread_mutex_unlock(&shard->lock);
 }
 
@@ -286,8 +369,11 @@ void hc_tree_become_file(struct hc_tree *tree, struct hc_fnode *f, uint64_t file
 	struct hc_tree_shard *shard = shard_of(tree, f->ino);
 
 	pthread_mutex_lock(&shard->lock);
+	file_drop(tree, f);
 	f->kind = HC_F_FILE;
 	f->file = file;
+	if (f->ino != HC_INO_FILES + file)
+		file_add(tree, f);
 	pthread_mutex_unlock(&shard->lock);
 }
 
@@ -296,6 +382,7 @@ void hc_tree_become_body(struct hc_tree *tree, struct hc_fnode *f, struct hc_bod
 	struct hc_tree_shard *shard = shard_of(tree, f->ino);
 
 	pthread_mutex_lock(&shard->lock);
+	file_drop(tree, f);
 	f->kind = HC_F_BODY;
 	f->body = body;
 	pthread_mutex_unlock(&shard->lock);
@@ -306,6 +393,7 @@ void hc_tree_gone(struct hc_tree *tree, struct hc_fnode *f, const struct hc_page
 	struct hc_tree_shard *shard = shard_of(tree, f->ino);
 
 	pthread_mutex_lock(&shard->lock);
+	file_drop(tree, f);
 	f->kind = HC_F_GONE;
 	f->mtime_ns = was ? was->mtime_ns : 0;
 	if (was) {
@@ -403,7 +491,7 @@ void hc_tree_forget(struct hc_tree *tree, uint64_t ino, uint64_t n)
 	f = find(shard, ino);
 	if (f) {
 		f->n_lookups -= hc_min_u64(n, f->n_lookups);
-		reap(shard, f);
+		reap(tree, shard, f);
 	}
 	pthread_mutex_unlock(&shard->lock);
 }

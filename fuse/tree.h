@@ -5,9 +5,10 @@
  * worlds). Virtual files have a range of their own. Ordinary files begin at HC_INO_FILES + file id,
  * bodies and pages take the registry's node ids; these three are in the table while the kernel, a
  * request, a handle or a body refers to them. What a number stands for may change in place (a body
- * becomes a page), the number never changes its body.
+ * becomes a page), the number never changes its body. A body that becomes an ordinary file keeps
+ * its number while anybody knows it: one file is one inode, whose cache and size its handles share.
  *
- * Any thread. 64 shards with a leaf lock each. */
+ * Any thread. 64 shards with a lock each; the lock of the numbers of such files comes after it. */
 #ifndef HC_FUSE_TREE_H
 #define HC_FUSE_TREE_H
 
@@ -55,6 +56,8 @@ uint64_t hc_fnode_ino(const struct hc_fnode *fnode);
 /* Found or made; NULL when memory is out. Pinned. */
 struct hc_fnode *hc_tree_page(struct hc_tree *tree, const struct hc_page_info *info);
 struct hc_fnode *hc_tree_file(struct hc_tree *tree, uint64_t file);
+/* Its number. */
+uint64_t hc_tree_file_ino(struct hc_tree *tree, uint64_t file);
 /* A new number for a body. Takes no reference on the body: the body holds the fnode and calls
  * hc_tree_gone or another become before it ends. */
 struct hc_fnode *hc_tree_body(struct hc_tree *tree, uint64_t ino, struct hc_body *body);

@@ -588,6 +588,81 @@ static void second_round_waits_for_a_reader(void **state)
 	rig_close(f, C, &holder);
 }
 
+/* An ordinary file is above its limit, small again and above it once more while somebody reads it:
+ * one file, whose bytes every handle shows. */
+static void file_and_body_in_turns(void **state)
+{
+	const char *name = "notes.json";
+	struct fuse_file_info reader, fi;
+	struct frig *f = *state;
+	uint64_t ino, seen;
+	struct stat attr;
+	size_t got;
+	int first;
+
+	assert_int_equal(rig_open(f, A, name, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'a', HC_FILE_BYTES_MAX + 1), 0);
+	rig_close(f, A, &fi);
+	assert_int_equal(rig_open(f, B, name, O_RDONLY, &reader), 0);
+	assert_int_equal(rig_lookup(f, B, name, &ino), 0);
+	for (int i = 0; i < 4; i++) {
+		size_t size = i & 1 ? HC_FILE_BYTES_MAX + 1 : SIZE;
+
+		assert_int_equal(rig_open(f, C, name, O_WRONLY | O_TRUNC, &fi), 0);
+		assert_int_equal(rig_getattr(f, C, ino, &attr), 0);
+		assert_int_equal(attr.st_size, 0);
+		assert_int_equal(rig_write(f, &fi, 'c' + i, size), 0);
+		for (int closed = 0; closed < 2; closed++) {
+			assert_int_equal(rig_read(f, &reader, SIZE, &first, &got), 0);
+			assert_int_equal(got, SIZE);
+			assert_int_equal(first, 'c' + i);
+			assert_int_equal(rig_lookup(f, B, name, &seen), 0);
+			assert_int_equal(seen, ino);
+			assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+			assert_int_equal(attr.st_size, size);
+			if (!closed)
+				rig_close(f, C, &fi);
+		}
+	}
+	assert_int_equal(rig_unlink(f, A, name), 0);
+	assert_int_equal(rig_read(f, &reader, SIZE, &first, &got), 0);
+	assert_int_equal(first, 'c' + 3);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_nlink, 0);
+	rig_close(f, B, &reader);
+	assert_int_equal(f->fs.bodies.n_bodies, 0);
+}
+
+/* An empty file under a page's name, which is renamed and then replaced by a page, for its reader.
+ */
+static void empty_file_under_a_page_name(void **state)
+{
+	struct fuse_file_info reader, fi;
+	struct frig *f = *state;
+	struct stat attr;
+	uint64_t ino;
+	size_t got;
+	int first;
+
+	assert_int_equal(rig_open(f, A, FINAL, WCT, &fi), 0);
+	rig_close(f, A, &fi);
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), 0);
+	assert_int_equal(rig_rename(f, A, FINAL, OTHER), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+		assert_int_equal(attr.st_size, 0);
+		assert_int_equal(rig_read(f, &reader, SIZE, &first, &got), 0);
+		assert_int_equal(got, 0);
+		if (!i)
+			put(f, A, OTHER, 'a');
+	}
+	check_bytes(f, C, OTHER, 'a');
+	rig_close(f, B, &reader);
+	check_bytes(f, C, OTHER, 'a');
+	assert_int_equal(f->fs.bodies.n_bodies, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -608,6 +683,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(second_round_waits_for_a_reader, begin, end),
 		cmocka_unit_test_setup_teardown(release_before_the_target_is_cleared, begin, end),
 		cmocka_unit_test_setup_teardown(release_while_the_target_is_cleared, begin, end),
+		cmocka_unit_test_setup_teardown(file_and_body_in_turns, begin, end),
+		cmocka_unit_test_setup_teardown(empty_file_under_a_page_name, begin, end),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
