@@ -205,12 +205,14 @@ static bool same_process(const struct hc_opener *a, const struct hc_opener *b)
 }
 
 /* Whose body does this thread mean? Never one that another thread has yet to open: it is for that
- * one alone. */
+ * one alone; nor one that is a page or a file by now, which has another name already. */
 static struct hc_body *pick_locked(struct hc_bname *n, const struct hc_opener *opener)
 {
 	struct hc_body *process = NULL, *closed = NULL, *newest = NULL;
 
 	for (struct hc_body *body = n->made; body; body = body->next) {
+		if (body->state == HC_B_DONE)
+			continue;
 		if (opener->tid && body->maker.tid == opener->tid)
 			return body;
 		if (body->pending_tid)
@@ -232,7 +234,8 @@ static struct hc_body *shows_locked(struct hc_bname *n, const struct hc_opener *
 			return body;
 	if (n->temporary && n->made)
 		return pick_locked(n, opener);
-	return n->shown;
+	/* What it became is there already, and is all there is to copy. */
+	return n->shown && n->shown->state != HC_B_DONE ? n->shown : NULL;
 }
 
 /* --- births --- */

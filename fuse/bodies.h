@@ -245,7 +245,8 @@ void hc_body_outside_seen(struct hc_body *body);
 void hc_body_outside_end(struct hc_body *body);
 /* Holds what the body begins with (copy-up). -ENOENT. */
 int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener) HC_MUST_CHECK;
-/* Fill a new body, which nobody else knows yet, with what another or a file has. */
+/* Fill a new body, which nobody else knows yet, with what another or a file has. -ESTALE: that one is
+ * a page or a file by now. */
 int hc_body_copy_from(struct hc_body *body, struct hc_body *from) HC_MUST_CHECK;
 int hc_body_copy_file(struct hc_body *body, int fd) HC_MUST_CHECK;
 /* Copies it. rw held for writing. */

@@ -224,10 +224,10 @@ void hc_body_outside_end(struct hc_body *body)
 
 int hc_body_copy_from(struct hc_body *body, struct hc_body *from)
 {
-	int err = 0;
+	int err = -ESTALE;
 
 	pthread_rwlock_rdlock(&from->rw);
-	if (from->has_page)
+	if (from->fill && from->has_page)
 		err = hc_fill_copy_page(body->fill, &from->page);
 	else if (from->fill)
 		err = hc_fill_copy(body->fill, from->fill);

@@ -364,8 +364,16 @@ void hc_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 			hc_fs_count(fs, page_lookups_absent);
 	}
 	mark = hc_mark_get(fs, tid, dir, name);
-	if (mark != HC_MARK_NONE && wants_own(fs, &there, tid))
+	for (int i = 0; mark != HC_MARK_NONE && wants_own(fs, &there, tid); i++) {
 		err = second_writer(fs, &there, dir, name, tid, mark);
+		if (err != -ESTALE || i == HC_LOOK_TRIES)
+			break;
+		/* What was to be copied is a page by now. */
+		hc_there_end(&there);
+		err = hc_there_look(fs, dir, name, tid, &there);
+		if (err)
+			break;
+	}
 	/* A body may have come since the name was looked at: then the kernel must not keep this. */
 	there.busy = there.busy || hc_bodies_busy(fs, dir, name);
 	if (err)

@@ -240,6 +240,22 @@ static int rig_unlink(struct frig *f, int who, const char *name)
 	return req.err;
 }
 
+/* The handle in *fi_p; its names are read. */
+static int rig_opendir(struct frig *f, int who, struct fuse_file_info *fi_p)
+{
+	struct fuse_req req = rig_req(f, who), read = rig_req(f, who);
+	struct fuse_file_info fi = {0};
+
+	hc_op_opendir(&req, f->dir, &fi);
+	assert_true(req.replied);
+	*fi_p = req.fi;
+	if (!req.err) {
+		hc_op_readdir(&read, f->dir, 4096, 0, fi_p);
+		assert_true(read.replied && !read.err);
+	}
+	return req.err;
+}
+
 /* --- begin and end --- */
 
 static int frig_begin(struct hc_fs *fs)
@@ -255,17 +271,21 @@ static int frig_begin(struct hc_fs *fs)
 	if (!err)
 		err = hc_handles_create(&fs->handles);
 	if (!err)
+		err = hc_listings_create(&fs->listings);
+	if (!err)
 		err = hc_pass_create(fs, &fs->pass);
 	return err;
 }
 
 static void frig_end(struct frig *f)
 {
-	if (f->fs.handles) {
+	if (f->fs.handles && f->fs.listings) {
+		hc_listings_end(&f->fs);
 		hc_handles_end(&f->fs);
 		hc_bodies_end(&f->fs);
 	}
 	hc_handles_destroy(f->fs.handles);
+	hc_listings_destroy(f->fs.listings);
 	hc_pass_destroy(f->fs.pass);
 	hc_openfiles_destroy(f->fs.openfiles);
 	hc_openers_destroy(f->fs.openers);

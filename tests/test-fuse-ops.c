@@ -83,6 +83,41 @@ int __wrap_hc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint6
 	return -ETIMEDOUT;
 }
 
+/* Happens when a page that was synced before it had its name goes to disk. */
+static void (*before_sync)(void);
+
+int __real_hc_node_sync_page(struct hc_node *node, uint32_t entry, uint64_t sequence,
+			     uint64_t deadline_ns);
+int __wrap_hc_node_sync_page(struct hc_node *node, uint32_t entry, uint64_t sequence,
+			     uint64_t deadline_ns);
+
+int __wrap_hc_node_sync_page(struct hc_node *node, uint32_t entry, uint64_t sequence,
+			     uint64_t deadline_ns)
+{
+	void (*hook)(void) = before_sync;
+
+	before_sync = NULL;
+	if (hook)
+		hook();
+	return __real_hc_node_sync_page(node, entry, sequence, deadline_ns);
+}
+
+/* Happens when a new body gets its number. */
+static void (*before_number)(void);
+
+uint64_t __real_hc_registry_next_node_id(struct hc_registry *registry);
+uint64_t __wrap_hc_registry_next_node_id(struct hc_registry *registry);
+
+uint64_t __wrap_hc_registry_next_node_id(struct hc_registry *registry)
+{
+	void (*hook)(void) = before_number;
+
+	before_number = NULL;
+	if (hook)
+		hook();
+	return __real_hc_registry_next_node_id(registry);
+}
+
 static int begin(void **state)
 {
 	frig_setup(state);
@@ -97,6 +132,8 @@ static int end(void **state)
 	before_clear = NULL;
 	before_remove = NULL;
 	during_wait = NULL;
+	before_sync = NULL;
+	before_number = NULL;
 	frig_end(*state);
 	return frig_teardown(state);
 }
@@ -663,6 +700,80 @@ static void empty_file_under_a_page_name(void **state)
 	assert_int_equal(f->fs.bodies.n_bodies, 0);
 }
 
+static struct fuse_file_info second_of_hook;
+
+static void open_for_writing(void)
+{
+	size_t got;
+	int first;
+
+	assert_int_equal(rig_open(the_rig, C, FINAL, O_RDWR, &second_of_hook), 0);
+	assert_int_equal(rig_read(the_rig, &second_of_hook, SIZE, &first, &got), 0);
+	assert_int_equal(got, SIZE);
+	assert_int_equal(first, 'a');
+}
+
+/* A body is a page already, and is waited for to be on disk: who writes its name begins with a copy
+ * of the page. */
+static void body_that_is_a_page_is_copied(void **state)
+{
+	struct fuse_req req = rig_req(*state, A);
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+
+	assert_int_equal(rig_open(f, A, TEMP, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'a', SIZE), 0);
+	hc_op_fsync(&req, HC_INO_BODIES, 0, &fi);
+	assert_int_equal(req.err, 0);
+	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+	before_sync = open_for_writing;
+	rig_close(f, A, &fi);
+	assert_null(before_sync);
+	assert_int_equal(rig_write(f, &second_of_hook, 'c', SIZE), 0);
+	check_bytes(f, A, FINAL, 'a');
+	rig_close(f, C, &second_of_hook);
+	check_bytes(f, A, FINAL, 'c');
+}
+
+/* The same, and the body becomes the page when its copy is about to be made. */
+static void body_becomes_a_page_when_it_is_copied(void **state)
+{
+	struct frig *f = *state;
+
+	assert_int_equal(rig_open(f, A, TEMP, WCT, &late), 0);
+	assert_int_equal(rig_write(f, &late, 'a', SIZE), 0);
+	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
+	before_number = release_late;
+	open_for_writing();
+	assert_null(before_number);
+	rig_close(f, C, &second_of_hook);
+	check_bytes(f, A, FINAL, 'a');
+}
+
+/* A directory that is open when the mount ends holds no memory of the bodies that it listed. */
+static void directory_open_at_the_end(void **state)
+{
+	struct hc_node_stats before, after;
+	struct frig *f = *state;
+	struct fuse_file_info fi, dir;
+
+	/* The next one of this series has a slot at once. */
+	put(f, A, FINAL, 'a');
+	hc_node_stats(f->rig->node, &before);
+	assert_int_equal(rig_open(f, A, OTHER ".tmp", WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'a', SIZE), 0);
+	rig_close(f, A, &fi);
+	hc_node_stats(f->rig->node, &after);
+	assert_int_equal(after.pool.n_slots_used, before.pool.n_slots_used + 1);
+	assert_int_equal(rig_opendir(f, B, &dir), 0);
+	assert_int_equal(rig_opendir(f, C, &dir), 0);
+	hc_listings_end(&f->fs);
+	hc_handles_end(&f->fs);
+	hc_bodies_end(&f->fs);
+	hc_node_stats(f->rig->node, &after);
+	assert_int_equal(after.pool.n_slots_used, before.pool.n_slots_used);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -683,6 +794,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(second_round_waits_for_a_reader, begin, end),
 		cmocka_unit_test_setup_teardown(release_before_the_target_is_cleared, begin, end),
 		cmocka_unit_test_setup_teardown(release_while_the_target_is_cleared, begin, end),
+		cmocka_unit_test_setup_teardown(body_that_is_a_page_is_copied, begin, end),
+		cmocka_unit_test_setup_teardown(body_becomes_a_page_when_it_is_copied, begin, end),
+		cmocka_unit_test_setup_teardown(directory_open_at_the_end, begin, end),
 		cmocka_unit_test_setup_teardown(file_and_body_in_turns, begin, end),
 		cmocka_unit_test_setup_teardown(empty_file_under_a_page_name, begin, end),
 	};
