@@ -168,6 +168,8 @@ int hc_fs_create(const struct hc_fs_options *options, struct hc_fs **fs_p)
 	if (!err)
 		err = hc_handles_create(&fs->handles);
 	if (!err)
+		err = hc_listings_create(&fs->listings);
+	if (!err)
 		err = hc_pass_create(fs, &fs->pass);
 	if (!err)
 		err = hc_virtual_create(fs, &fs->virtuals);
@@ -405,11 +407,13 @@ void hc_fs_destroy(struct hc_fs *fs)
 	if (fs->virtuals)
 		hc_virtual_cancel(fs);
 	if (fs->node && fs->handles) {
+		hc_listings_end(fs);
 		hc_handles_end(fs);
 		hc_bodies_end(fs);
 	}
 	hc_virtual_destroy(fs->virtuals);
 	hc_handles_destroy(fs->handles);
+	hc_listings_destroy(fs->listings);
 	hc_pass_destroy(fs->pass);
 	hc_openfiles_destroy(fs->openfiles);
 	hc_openers_destroy(fs->openers);

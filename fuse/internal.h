@@ -19,6 +19,7 @@ struct hc_virtual;
 struct hc_openers;
 struct hc_openfiles;
 struct hc_handles;
+struct hc_listings;
 struct hc_pass;
 
 /* What the kernel offered in INIT, and what is in force. */
@@ -48,6 +49,7 @@ struct hc_fs {
 	struct hc_openers *openers;
 	struct hc_openfiles *openfiles;
 	struct hc_handles *handles;
+	struct hc_listings *listings;
 	struct hc_pass *pass;
 	double timeout_s;
 	uint64_t budget_ns;
@@ -216,6 +218,12 @@ struct hc_body *hc_handle_find_body(struct hc_fs *fs, uint64_t ino);
 /* What is behind a handle at this moment: a body (NULL: a page), or, with *of_p set, an ordinary
  * file, which the reference keeps. Reference. */
 struct hc_body *hc_handle_target(struct hc_handle *handle, struct hc_openfile **of_p);
+
+/* --- open directories (ops-dir.c) --- */
+int hc_listings_create(struct hc_listings **listings_p) HC_MUST_CHECK;
+/* Ends all that the kernel did not release: they hold bodies. */
+void hc_listings_end(struct hc_fs *fs);
+void hc_listings_destroy(struct hc_listings *listings);
 
 /* --- open ordinary files (openfile.c) --- */
 int hc_openfiles_create(struct hc_openfiles **files_p) HC_MUST_CHECK;

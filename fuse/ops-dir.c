@@ -5,6 +5,7 @@
 #include "fuse/internal.h"
 
 struct hc_listing {
+	struct hc_listing *next, **place; /* among the open ones, under their lock */
 	pthread_mutex_t lock;
 	uint64_t ino;
 	uint64_t parent;
@@ -19,6 +20,12 @@ struct hc_listing {
 	size_t n_bodies;
 	struct hc_dir_item *pages;
 	size_t n_pages;
+};
+
+/* The lock is a leaf. */
+struct hc_listings {
+	pthread_mutex_t lock;
+	struct hc_listing *first;
 };
 
 struct hc_item {
@@ -263,8 +270,57 @@ static void reply_list(fuse_req_t req, size_t size, off_t offset, struct fuse_fi
 		fuse_reply_buf(req, buf, used);
 }
 
+int hc_listings_create(struct hc_listings **listings_p)
+{
+	struct hc_listings *listings = hc_zalloc(sizeof(*listings));
+
+	if (!listings)
+		return -ENOMEM;
+	pthread_mutex_init(&listings->lock, NULL);
+	*listings_p = listings;
+	return 0;
+}
+
+void hc_listings_destroy(struct hc_listings *listings)
+{
+	if (!listings)
+		return;
+	pthread_mutex_destroy(&listings->lock);
+	free(listings);
+}
+
+static void listing_add(struct hc_listings *listings, struct hc_listing *list)
+{
+	pthread_mutex_lock(&listings->lock);
+	list->next = listings->first;
+	list->place = &listings->first;
+	if (list->next)
+		list->next->place = &list->next;
+	listings->first = list;
+	pthread_mutex_unlock(&listings->lock);
+}
+
+static void listing_end(struct hc_listings *listings, struct hc_listing *list)
+{
+	pthread_mutex_lock(&listings->lock);
+	*list->place = list->next;
+	if (list->next)
+		list->next->place = list->place;
+	pthread_mutex_unlock(&listings->lock);
+	unload(list);
+	pthread_mutex_destroy(&list->lock);
+	free(list);
+}
+
+void hc_listings_end(struct hc_fs *fs)
+{
+	while (fs->listings->first)
+		listing_end(fs->listings, fs->listings->first);
+}
+
 void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_listing *list;
 
 	if (ino >= HC_INO_FILES) {
@@ -277,14 +333,13 @@ void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	if (ino < HC_INO_VIRTUAL)
-		hc_bodies_park_dir(hc_req_fs(req), (uint32_t)ino);
+		hc_bodies_park_dir(fs, (uint32_t)ino);
 	pthread_mutex_init(&list->lock, NULL);
 	list->ino = ino;
+	listing_add(fs->listings, list);
 	fi->fh = (uintptr_t)list;
-	if (fuse_reply_open(req, fi)) {
-		pthread_mutex_destroy(&list->lock);
-		free(list);
-	}
+	if (fuse_reply_open(req, fi))
+		listing_end(fs->listings, list);
 }
 
 void hc_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
@@ -301,11 +356,7 @@ void hc_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 
 void hc_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct hc_listing *list = (struct hc_listing *)(uintptr_t)fi->fh;
-
-	unload(list);
-	pthread_mutex_destroy(&list->lock);
-	free(list);
+	listing_end(hc_req_fs(req)->listings, (struct hc_listing *)(uintptr_t)fi->fh);
 	fuse_reply_err(req, 0);
 }
 
