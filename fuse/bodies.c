@@ -547,6 +547,18 @@ static bool last_writer_locked(struct hc_fs *fs, struct hc_body *body)
 	return true;
 }
 
+static bool shows_other(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name)
+{
+	struct hc_bname *n;
+	bool shows;
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	n = name_find_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
+	shows = n && n->shown && n->shown != body;
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return shows;
+}
+
 /* A body that was created, never written, and meanwhile something else has the name: nothing to
  * publish. */
 static bool is_idle_create(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name)
@@ -557,6 +569,8 @@ static bool is_idle_create(struct hc_fs *fs, struct hc_body *body, uint32_t dir,
 
 	if (atomic_load(&body->wrote))
 		return false;
+	if (shows_other(fs, body, dir, name))
+		return true;
 	if (hc_file_find(fs->registry, dir, name, &file) == 0)
 		return true;
 	return hc_name_resolve(fs->registry, dir, name, false, &id) == 0 && id.known &&

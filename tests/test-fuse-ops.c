@@ -750,6 +750,35 @@ static void body_becomes_a_page_when_it_is_copied(void **state)
 	check_bytes(f, A, FINAL, 'a');
 }
 
+/* A page's name is opened for writing, and before it is closed, with nothing written, a scratch
+ * file and a body that is still written take the name: they keep it. */
+static void closed_without_a_write(void **state)
+{
+	struct frig *f = *state;
+	struct fuse_file_info idle, fi;
+	struct stat attr;
+	uint64_t ino;
+
+	for (int open = 0; open < 2; open++) {
+		const char *name = open ? OTHER : FINAL;
+		size_t size = open ? SIZE : HC_MIB + SIZE;
+
+		assert_int_equal(rig_open(f, B, name, WCT, &idle), 0);
+		assert_int_equal(rig_open(f, A, TEMP, WCT, &fi), 0);
+		assert_int_equal(rig_write(f, &fi, 'a', size), 0);
+		if (!open)
+			rig_close(f, A, &fi);
+		assert_int_equal(rig_rename(f, A, TEMP, name), 0);
+		rig_close(f, B, &idle);
+		assert_int_equal(rig_lookup(f, C, name, &ino), 0);
+		assert_int_equal(rig_getattr(f, C, ino, &attr), 0);
+		assert_int_equal(attr.st_size, size);
+		if (open)
+			rig_close(f, A, &fi);
+	}
+	check_bytes(f, C, OTHER, 'a');
+}
+
 /* A directory that is open when the mount ends holds no memory of the bodies that it listed. */
 static void directory_open_at_the_end(void **state)
 {
@@ -797,6 +826,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(body_that_is_a_page_is_copied, begin, end),
 		cmocka_unit_test_setup_teardown(body_becomes_a_page_when_it_is_copied, begin, end),
 		cmocka_unit_test_setup_teardown(directory_open_at_the_end, begin, end),
+		cmocka_unit_test_setup_teardown(closed_without_a_write, begin, end),
 		cmocka_unit_test_setup_teardown(file_and_body_in_turns, begin, end),
 		cmocka_unit_test_setup_teardown(empty_file_under_a_page_name, begin, end),
 	};
