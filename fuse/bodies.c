@@ -400,7 +400,7 @@ static bool coming_locked(struct hc_bname *n)
 		return true;
 	for (struct hc_body *body = n->made; body; body = body->next)
 		if (body->state == HC_B_PRIVATE && body->flushed && !body->killed &&
-		    atomic_load(&body->wrote))
+		    (body->created || atomic_load(&body->wrote)))
 			return true;
 	return false;
 }
@@ -577,17 +577,20 @@ static bool is_idle_create(struct hc_fs *fs, struct hc_body *body, uint32_t dir,
 	       hc_node_stat(fs->node, &id.key, false, &page) == 0;
 }
 
-/* Drops a SHARED body of a name, with renamed also a SHOWN one, but not `but`. */
-static void drop_shown(struct hc_fs *fs, uint32_t dir, const char *name, struct hc_body *but,
-		       bool renamed)
+/* Drops a SHARED body of a name, with renamed also a SHOWN one, but not `body`, which, with done,
+ * is a page or a file from this moment on: nobody sees the old one behind its successor. */
+static void drop_shown(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		       bool renamed, bool done)
 {
 	struct hc_body *old = NULL;
 	struct hc_bname *n;
 	bool end = false;
 
 	pthread_mutex_lock(&fs->bodies.lock);
+	if (done)
+		body->state = HC_B_DONE;
 	n = name_find_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
-	if (n && n->shown && n->shown != but && (renamed || n->shown->state == HC_B_SHARED)) {
+	if (n && n->shown && n->shown != body && (renamed || n->shown->state == HC_B_SHARED)) {
 		old = n->shown;
 		detach_locked(&fs->bodies, old);
 		end = ends_locked(&fs->bodies, old);
@@ -595,6 +598,12 @@ static void drop_shown(struct hc_fs *fs, uint32_t dir, const char *name, struct 
 	pthread_mutex_unlock(&fs->bodies.lock);
 	if (end)
 		body_finish(fs, old);
+}
+
+void hc_body_done(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		  bool renamed)
+{
+	drop_shown(fs, body, dir, name, renamed, true);
 }
 
 /* Settles under the name it has; a new RELEASE of the same name waits its turn, so the last one
@@ -623,14 +632,15 @@ static void settle_here(struct hc_fs *fs, struct hc_body *body)
 	pthread_mutex_unlock(&bodies->lock);
 	if (!n)
 		return;
-	err = is_idle_create(fs, body, dir, name) ? -EEXIST
-						  : hc_body_settle(fs, body, dir, name, &settled);
-	/* What the name was before must not come back when the scratch file goes. */
-	if (!err && settled == HC_SETTLED_SCRATCH)
-		hc_name_clear(fs, dir, name, body->ino, 0);
 	/* A body that is SHOWN was renamed to the name meanwhile. */
-	if (!err)
-		drop_shown(fs, dir, name, body, settled == HC_SETTLED_SCRATCH);
+	err = is_idle_create(fs, body, dir, name)
+		      ? -EEXIST
+		      : hc_body_settle(fs, body, dir, name, false, &settled);
+	/* What the name was before must not come back when the scratch file goes. */
+	if (!err && settled == HC_SETTLED_SCRATCH) {
+		hc_name_clear(fs, dir, name, body->ino, 0);
+		drop_shown(fs, body, dir, name, true, false);
+	}
 	pthread_mutex_lock(&bodies->lock);
 	n->n_settling--;
 	body->settling = false;
@@ -760,13 +770,11 @@ static int rename_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, c
 	bool end = false;
 	int err;
 
-	err = hc_body_settle(fs, body, dir, name, &settled);
+	err = hc_body_settle(fs, body, dir, name, true, &settled);
 	if (!err && settled == HC_SETTLED_SCRATCH) {
 		err = move_to(fs, body, dir, name, false, HC_B_SHARED, opener);
 		if (!err)
 			hc_name_clear(fs, dir, name, body->ino, 0);
-	} else if (!err) {
-		drop_shown(fs, dir, name, body, true);
 	}
 	pthread_mutex_lock(&fs->bodies.lock);
 	body->settling = false;

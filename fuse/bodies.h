@@ -82,7 +82,7 @@ struct hc_body {
 	struct hc_fill *fill; /* NULL when DONE */
 	struct hc_ref page;   /* copy-up: what it begins with; DONE: what handles read */
 	bool has_page;
-	int fd;                /* DONE as an ordinary file: its contents */
+	int fd; /* DONE as an ordinary file: its contents */
 	/* DONE as an ordinary file: what its handles go on with; NULL: not yet, or none of them is
 	 * left */
 	struct hc_openfile *_Atomic of;
@@ -156,8 +156,8 @@ struct hc_body_make {
 };
 int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make,
 		   struct hc_body **body_p) HC_MUST_CHECK;
-/* A body of an fnode that is an ordinary file, with its bytes (fd) and attributes: SHARED under that
- * name, or UNNAMED (name NULL). On error nothing has changed. */
+/* A body of an fnode that is an ordinary file, with its bytes (fd) and attributes: SHARED under
+ * that name, or UNNAMED (name NULL). On error nothing has changed. */
 struct hc_body_share {
 	struct hc_fnode *fnode;
 	uint64_t file;
@@ -245,8 +245,8 @@ void hc_body_outside_seen(struct hc_body *body);
 void hc_body_outside_end(struct hc_body *body);
 /* Holds what the body begins with (copy-up). -ENOENT. */
 int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener) HC_MUST_CHECK;
-/* Fill a new body, which nobody else knows yet, with what another or a file has. -ESTALE: that one is
- * a page or a file by now. */
+/* Fill a new body, which nobody else knows yet, with what another or a file has. -ESTALE: that one
+ * is a page or a file by now. */
 int hc_body_copy_from(struct hc_body *body, struct hc_body *from) HC_MUST_CHECK;
 int hc_body_copy_file(struct hc_body *body, int fd) HC_MUST_CHECK;
 /* Copies it. rw held for writing. */
@@ -254,10 +254,13 @@ int hc_body_copy_up_locked(struct hc_body *body) HC_MUST_CHECK;
 
 /* --- becoming something (settle.c) --- */
 enum hc_settled { HC_SETTLED_PAGE, HC_SETTLED_FILE, HC_SETTLED_SCRATCH };
-/* Makes the bytes the page or file that the name says; see DESIGN of names. Takes rw. On error all
- * is as before. */
+/* Makes the bytes the page or file that the name says; see DESIGN of names. Takes rw. renamed: for
+ * a rename, which replaces a body that is SHOWN, too. On error all is as before. */
 int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
-		   enum hc_settled *settled_p) HC_MUST_CHECK;
+		   bool renamed, enum hc_settled *settled_p) HC_MUST_CHECK;
+/* For settle: it is a page or file, and what the name showed until then goes. */
+void hc_body_done(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+		  bool renamed);
 /* Removes what the node or the registry shows under a name: page (not the one with node id
  * `but_ino`), file (not `but_file`). */
 void hc_name_clear(struct hc_fs *fs, uint32_t dir, const char *name, uint64_t but_ino,

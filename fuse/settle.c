@@ -234,7 +234,7 @@ static void sync_settled(struct hc_fs *fs, struct hc_body *body)
 }
 
 int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
-		   enum hc_settled *settled_p)
+		   bool renamed, enum hc_settled *settled_p)
 {
 	enum hc_settled settled = HC_SETTLED_PAGE;
 	struct hc_name id;
@@ -265,9 +265,7 @@ int hc_body_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	if (settled == HC_SETTLED_SCRATCH) {
 		hc_fs_count(fs, scratch_files);
 	} else {
-		pthread_mutex_lock(&fs->bodies.lock);
-		body->state = HC_B_DONE;
-		pthread_mutex_unlock(&fs->bodies.lock);
+		hc_body_done(fs, body, dir, name, renamed);
 		if (settled == HC_SETTLED_FILE)
 			join_file(fs, body, file);
 		if (atomic_load(&body->synced))

@@ -779,6 +779,59 @@ static void closed_without_a_write(void **state)
 	check_bytes(f, C, OTHER, 'a');
 }
 
+static void size_of_final(void)
+{
+	struct stat attr;
+	uint64_t ino;
+
+	assert_int_equal(rig_lookup(the_rig, B, FINAL, &ino), 0);
+	assert_int_equal(rig_getattr(the_rig, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, SIZE);
+}
+
+/* A scratch file has the name while a page is written in place: the name shows the page from the
+ * moment on when it is one, also while that is waited for to be on disk. */
+static void page_replaces_a_scratch_file(void **state)
+{
+	struct fuse_req req = rig_req(*state, A);
+	struct fuse_file_info fi, scratch;
+	struct frig *f = *state;
+
+	assert_int_equal(rig_open(f, A, FINAL, WCT, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, 'a', SIZE), 0);
+	hc_op_fsync(&req, HC_INO_BODIES, 0, &fi);
+	assert_int_equal(req.err, 0);
+	assert_int_equal(rig_open(f, C, TEMP, WCT, &scratch), 0);
+	assert_int_equal(rig_write(f, &scratch, 'c', HC_MIB + SIZE), 0);
+	rig_close(f, C, &scratch);
+	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
+	before_sync = size_of_final;
+	rig_close(f, A, &fi);
+	assert_null(before_sync);
+	check_bytes(f, C, FINAL, 'a');
+}
+
+static void release_only(void)
+{
+	struct fuse_req req = rig_req(the_rig, A);
+
+	hc_op_release(&req, HC_INO_BODIES, &late);
+}
+
+/* A new name closed without a write is there when close() has returned, as any other. */
+static void look_up_waits_for_an_empty_file(void **state)
+{
+	struct fuse_req req = rig_req(*state, A);
+	struct frig *f = *state;
+	uint64_t ino;
+
+	assert_int_equal(rig_open(f, A, FINAL, WCT, &late), 0);
+	hc_op_flush(&req, HC_INO_BODIES, &late);
+	during_wait = release_only;
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_null(during_wait);
+}
+
 /* A directory that is open when the mount ends holds no memory of the bodies that it listed. */
 static void directory_open_at_the_end(void **state)
 {
@@ -825,6 +878,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(release_while_the_target_is_cleared, begin, end),
 		cmocka_unit_test_setup_teardown(body_that_is_a_page_is_copied, begin, end),
 		cmocka_unit_test_setup_teardown(body_becomes_a_page_when_it_is_copied, begin, end),
+		cmocka_unit_test_setup_teardown(page_replaces_a_scratch_file, begin, end),
+		cmocka_unit_test_setup_teardown(look_up_waits_for_an_empty_file, begin, end),
 		cmocka_unit_test_setup_teardown(directory_open_at_the_end, begin, end),
 		cmocka_unit_test_setup_teardown(closed_without_a_write, begin, end),
 		cmocka_unit_test_setup_teardown(file_and_body_in_turns, begin, end),
