@@ -241,7 +241,7 @@ static int rig_unlink(struct frig *f, int who, const char *name)
 }
 
 /* The handle in *fi_p; its names are read. */
-static int rig_opendir(struct frig *f, int who, struct fuse_file_info *fi_p)
+static inline int rig_opendir(struct frig *f, int who, struct fuse_file_info *fi_p)
 {
 	struct fuse_req req = rig_req(f, who), read = rig_req(f, who);
 	struct fuse_file_info fi = {0};
