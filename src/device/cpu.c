@@ -8,10 +8,7 @@
 #include "util/log.h"
 
 struct cpu_stream {
-	struct hc_device_stream base;
-	struct cpu_stream *target; /* itself; of an imported one: the stream it stands for */
-	struct cpu_stream *next;   /* own streams of the device */
-	struct hc_soft_queue queue;
+	struct hc_soft_stream soft;
 	bool busy; /* an op was popped and has not ended */
 	bool stop;
 	bool capturing;
@@ -24,8 +21,7 @@ struct hc_cpu {
 	struct hc_device base;
 	pthread_mutex_t lock;
 	pthread_cond_t moved; /* an event was reached, a stream ran dry */
-	struct cpu_stream *streams;
-	struct cpu_stream *legacy; /* handles 0, 1 and 2 */
+	struct hc_soft_streams streams;
 	struct hc_rng rng;
 	uint64_t delay_max_ns;
 	bool lost;
@@ -36,9 +32,10 @@ static struct hc_cpu *cpu_of(struct hc_device *device)
 	return (struct hc_cpu *)device;
 }
 
-static struct cpu_stream *stream_of(struct hc_device_stream *stream)
+/* An own stream, whatever was given. */
+static struct cpu_stream *target_of(struct hc_device_stream *stream)
 {
-	return (struct cpu_stream *)stream;
+	return (struct cpu_stream *)((struct hc_soft_stream *)stream)->target;
 }
 
 /* Random time before a piece of work, spent as a wait that nobody ends. */
@@ -90,22 +87,22 @@ static void run_op(struct hc_cpu *cpu, struct cpu_stream *stream, struct hc_soft
 static void *stream_main(void *arg)
 {
 	struct cpu_stream *stream = arg;
-	struct hc_cpu *cpu = cpu_of(stream->base.device);
+	struct hc_cpu *cpu = cpu_of(stream->soft.base.device);
 
 	pthread_mutex_lock(&cpu->lock);
 	for (;;) {
 		struct hc_soft_op *op;
 
-		while (!stream->queue.head && !stream->stop)
+		while (!stream->soft.queue.head && !stream->stop)
 			pthread_cond_wait(&stream->bell, &cpu->lock);
-		if (!stream->queue.head)
+		if (!stream->soft.queue.head)
 			break;
-		op = hc_soft_queue_pop(&stream->queue);
+		op = hc_soft_queue_pop(&stream->soft.queue);
 		stream->busy = true;
 		delay_locked(cpu, stream);
 		run_op(cpu, stream, op);
 		stream->busy = false;
-		if (!stream->queue.head)
+		if (!stream->soft.queue.head)
 			pthread_cond_broadcast(&cpu->moved);
 	}
 	pthread_mutex_unlock(&cpu->lock);
@@ -120,9 +117,7 @@ static int cpu_stream_create(struct hc_device *device, enum hc_device_priority p
 
 	if (!stream)
 		return -ENOMEM;
-	stream->base.device = device;
-	stream->target = stream;
-	hc_soft_queue_init(&stream->queue);
+	hc_soft_stream_init(&stream->soft, device);
 	hc_cond_init(&stream->bell);
 	pthread_mutex_lock(&cpu->lock);
 	hc_rng_seed(&stream->rng, hc_rng_next(&cpu->rng));
@@ -133,51 +128,24 @@ static int cpu_stream_create(struct hc_device *device, enum hc_device_priority p
 		hc_error("cpu", "cannot start the thread of a stream: %m");
 		return -ENOMEM;
 	}
-	stream->next = cpu->streams;
-	cpu->streams = stream;
+	hc_soft_stream_add(&cpu->streams, &stream->soft);
 	pthread_mutex_unlock(&cpu->lock);
-	*stream_p = &stream->base;
+	*stream_p = &stream->soft.base;
 	return 0;
-}
-
-static struct cpu_stream *handle_find_locked(struct hc_cpu *cpu, uint64_t handle)
-{
-	struct cpu_stream *stream = cpu->streams;
-
-	if (handle <= 2)
-		return cpu->legacy;
-	while (stream && (uintptr_t)stream != handle)
-		stream = stream->next;
-	return stream;
 }
 
 static int cpu_stream_import(struct hc_device *device, uint64_t handle,
 			     struct hc_device_stream **stream_p)
 {
 	struct hc_cpu *cpu = cpu_of(device);
-	struct cpu_stream *stream = hc_zalloc(sizeof(*stream));
 
-	if (!stream)
-		return -ENOMEM;
-	stream->base = (struct hc_device_stream){device, true};
-	pthread_mutex_lock(&cpu->lock);
-	stream->target = handle_find_locked(cpu, handle);
-	pthread_mutex_unlock(&cpu->lock);
-	if (!stream->target) {
-		hc_error("cpu", "stream %#llx is not one of this device",
-			 (unsigned long long)handle);
-		free(stream);
-		return -EXDEV;
-	}
-	*stream_p = &stream->base;
-	return 0;
+	return hc_soft_stream_import(device, &cpu->lock, &cpu->streams, handle, stream_p);
 }
 
 static void cpu_stream_destroy(struct hc_device_stream *base)
 {
 	struct hc_cpu *cpu = cpu_of(base->device);
-	struct cpu_stream *stream = stream_of(base);
-	struct cpu_stream **link;
+	struct cpu_stream *stream = (struct cpu_stream *)base;
 
 	if (base->imported) {
 		free(stream);
@@ -189,17 +157,10 @@ static void cpu_stream_destroy(struct hc_device_stream *base)
 	pthread_mutex_unlock(&cpu->lock);
 	pthread_join(stream->thread, NULL);
 	pthread_mutex_lock(&cpu->lock);
-	for (link = &cpu->streams; *link != stream; link = &(*link)->next)
-		continue;
-	*link = stream->next;
+	hc_soft_stream_remove(&cpu->streams, &stream->soft);
 	pthread_mutex_unlock(&cpu->lock);
 	pthread_cond_destroy(&stream->bell);
 	free(stream);
-}
-
-static uint64_t cpu_stream_handle(struct hc_device_stream *stream)
-{
-	return (uintptr_t)stream_of(stream)->target;
 }
 
 void hc_cpu_capture(struct hc_device_stream *stream, bool on)
@@ -207,7 +168,7 @@ void hc_cpu_capture(struct hc_device_stream *stream, bool on)
 	struct hc_cpu *cpu = cpu_of(stream->device);
 
 	pthread_mutex_lock(&cpu->lock);
-	stream_of(stream)->target->capturing = on;
+	target_of(stream)->capturing = on;
 	pthread_mutex_unlock(&cpu->lock);
 }
 
@@ -224,7 +185,7 @@ static int cpu_stream_check(struct hc_device_stream *stream)
 	int err;
 
 	pthread_mutex_lock(&cpu->lock);
-	err = usable_locked(cpu, stream_of(stream)->target);
+	err = usable_locked(cpu, target_of(stream));
 	pthread_mutex_unlock(&cpu->lock);
 	return err;
 }
@@ -232,11 +193,11 @@ static int cpu_stream_check(struct hc_device_stream *stream)
 static int cpu_stream_drain(struct hc_device_stream *stream, uint64_t deadline_ns)
 {
 	struct hc_cpu *cpu = cpu_of(stream->device);
-	struct cpu_stream *target = stream_of(stream)->target;
+	struct cpu_stream *target = target_of(stream);
 	int err = 0;
 
 	pthread_mutex_lock(&cpu->lock);
-	while ((target->queue.head || target->busy) && !err)
+	while ((target->soft.queue.head || target->busy) && !err)
 		err = hc_cond_wait_until(&cpu->moved, &cpu->lock, deadline_ns);
 	if (!err && cpu->lost)
 		err = -EIO;
@@ -253,7 +214,7 @@ static int push_locked(struct hc_cpu *cpu, struct cpu_stream *target, struct hc_
 		hc_soft_op_free(op);
 		return err;
 	}
-	err = hc_soft_queue_push(&target->queue, op);
+	err = hc_soft_queue_push(&target->soft.queue, op);
 	if (!err)
 		pthread_cond_signal(&target->bell);
 	return err;
@@ -263,13 +224,13 @@ static int push_event(struct hc_device_stream *stream, struct hc_device_event *e
 		      enum hc_soft_kind kind)
 {
 	struct hc_cpu *cpu = cpu_of(stream->device);
-	struct cpu_stream *target = stream_of(stream)->target;
+	struct cpu_stream *target = target_of(stream);
 	struct hc_soft_op *op;
 	int err;
 
 	pthread_mutex_lock(&cpu->lock);
 	err = usable_locked(cpu, target);
-	if (!err && target->queue.n_ops == HC_DEVICE_STREAM_OPS_MAX)
+	if (!err && target->soft.queue.n_ops == HC_DEVICE_STREAM_OPS_MAX)
 		err = -EAGAIN;
 	if (!err)
 		err = hc_soft_op_event(kind, (struct hc_soft_event *)event, &op);
@@ -316,7 +277,7 @@ static int push(struct hc_device_stream *stream, struct hc_soft_op *op)
 	int err;
 
 	pthread_mutex_lock(&cpu->lock);
-	err = push_locked(cpu, stream_of(stream)->target, op);
+	err = push_locked(cpu, target_of(stream), op);
 	pthread_mutex_unlock(&cpu->lock);
 	return err;
 }
@@ -359,9 +320,9 @@ static void cpu_close(struct hc_device *device)
 {
 	struct hc_cpu *cpu = cpu_of(device);
 
-	if (cpu->legacy)
-		cpu_stream_destroy(&cpu->legacy->base);
-	hc_assert(!cpu->streams);
+	if (cpu->streams.legacy)
+		cpu_stream_destroy(&cpu->streams.legacy->base);
+	hc_assert(!cpu->streams.first);
 	pthread_cond_destroy(&cpu->moved);
 	pthread_mutex_destroy(&cpu->lock);
 	hc_device_fini(device);
@@ -383,7 +344,7 @@ static const struct hc_device_ops cpu_ops = {
 	.stream_create = cpu_stream_create,
 	.stream_import = cpu_stream_import,
 	.stream_destroy = cpu_stream_destroy,
-	.stream_handle = cpu_stream_handle,
+	.stream_handle = hc_soft_stream_handle,
 	.stream_check = cpu_stream_check,
 	.stream_drain = cpu_stream_drain,
 	.stream_wait = cpu_stream_wait,
@@ -413,7 +374,7 @@ int hc_cpu_open(const struct hc_cpu_config *config, struct hc_device **device_p)
 		cpu_close(&cpu->base);
 		return err;
 	}
-	cpu->legacy = stream_of(legacy);
+	cpu->streams.legacy = (struct hc_soft_stream *)legacy;
 	*device_p = &cpu->base;
 	return 0;
 }

@@ -36,6 +36,66 @@ struct hc_soft_op *hc_soft_queue_pop(struct hc_soft_queue *queue)
 	return op;
 }
 
+void hc_soft_stream_init(struct hc_soft_stream *stream, struct hc_device *device)
+{
+	stream->base.device = device;
+	stream->target = stream;
+	hc_soft_queue_init(&stream->queue);
+}
+
+void hc_soft_stream_add(struct hc_soft_streams *streams, struct hc_soft_stream *stream)
+{
+	stream->next = streams->first;
+	streams->first = stream;
+}
+
+void hc_soft_stream_remove(struct hc_soft_streams *streams, struct hc_soft_stream *stream)
+{
+	struct hc_soft_stream **link = &streams->first;
+
+	while (*link != stream)
+		link = &(*link)->next;
+	*link = stream->next;
+}
+
+static struct hc_soft_stream *stream_find(const struct hc_soft_streams *streams, uint64_t handle)
+{
+	struct hc_soft_stream *stream = streams->first;
+
+	if (handle <= 2)
+		return streams->legacy;
+	while (stream && (uintptr_t)stream != handle)
+		stream = stream->next;
+	return stream;
+}
+
+int hc_soft_stream_import(struct hc_device *device, pthread_mutex_t *lock,
+			  const struct hc_soft_streams *streams, uint64_t handle,
+			  struct hc_device_stream **stream_p)
+{
+	struct hc_soft_stream *stream = hc_zalloc(sizeof(*stream));
+
+	if (!stream)
+		return -ENOMEM;
+	stream->base = (struct hc_device_stream){device, true};
+	pthread_mutex_lock(lock);
+	stream->target = stream_find(streams, handle);
+	pthread_mutex_unlock(lock);
+	if (!stream->target) {
+		hc_error(device->ops->name, "stream %#llx is not one of this device",
+			 (unsigned long long)handle);
+		free(stream);
+		return -EXDEV;
+	}
+	*stream_p = &stream->base;
+	return 0;
+}
+
+uint64_t hc_soft_stream_handle(struct hc_device_stream *stream)
+{
+	return (uintptr_t)((struct hc_soft_stream *)stream)->target;
+}
+
 int hc_soft_event_create(struct hc_device *device, struct hc_device_event **event_p)
 {
 	struct hc_soft_event *event = hc_zalloc(sizeof(*event));

@@ -4,7 +4,7 @@
  * handed out; so are aliases of host memory. A host that uses an address of the device dies at
  * once.
  *
- * Nothing here locks; the device that owns a stream does. */
+ * Nothing here locks but the import; the device that owns a stream does. */
 #ifndef HC_DEVICE_SOFT_H
 #define HC_DEVICE_SOFT_H
 
@@ -46,6 +46,28 @@ void hc_soft_queue_init(struct hc_soft_queue *queue);
 /* Takes the op over; -EAGAIN (and frees it) when the queue is full. */
 int hc_soft_queue_push(struct hc_soft_queue *queue, struct hc_soft_op *op) HC_MUST_CHECK;
 struct hc_soft_op *hc_soft_queue_pop(struct hc_soft_queue *queue);
+
+/* What a stream begins with. An imported one is nothing more: it stands for its target. */
+struct hc_soft_stream {
+	struct hc_device_stream base;
+	struct hc_soft_stream *target; /* itself, but for an imported one */
+	struct hc_soft_stream *next;   /* own streams of the device */
+	struct hc_soft_queue queue;
+};
+
+struct hc_soft_streams {
+	struct hc_soft_stream *first;
+	struct hc_soft_stream *legacy; /* handles 0, 1 and 2 */
+};
+
+void hc_soft_stream_init(struct hc_soft_stream *stream, struct hc_device *device);
+void hc_soft_stream_add(struct hc_soft_streams *streams, struct hc_soft_stream *stream);
+void hc_soft_stream_remove(struct hc_soft_streams *streams, struct hc_soft_stream *stream);
+/* Takes the lock, the device's, while it looks. -EXDEV; free() undoes it. */
+int hc_soft_stream_import(struct hc_device *device, pthread_mutex_t *lock,
+			  const struct hc_soft_streams *streams, uint64_t handle,
+			  struct hc_device_stream **stream_p) HC_MUST_CHECK;
+uint64_t hc_soft_stream_handle(struct hc_device_stream *stream);
 
 int hc_soft_event_create(struct hc_device *device, struct hc_device_event **event_p);
 void hc_soft_event_put(struct hc_soft_event *event);

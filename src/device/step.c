@@ -10,18 +10,14 @@
 #include "util/log.h"
 
 struct step_stream {
-	struct hc_device_stream base;
-	struct step_stream *target;
-	struct step_stream *next;
-	struct hc_soft_queue queue;
+	struct hc_soft_stream soft;
 	uint32_t number;
 };
 
 struct hc_step {
 	struct hc_device base;
 	pthread_mutex_t lock;
-	struct step_stream *streams;
-	struct step_stream *legacy;
+	struct hc_soft_streams streams;
 	struct hc_rng rng;
 	uint64_t schedule;
 	uint32_t n_created;
@@ -34,12 +30,12 @@ static struct hc_step *step_of(struct hc_device *device)
 	return (struct hc_step *)device;
 }
 
-static struct step_stream *stream_of(struct hc_device_stream *stream)
+static struct hc_soft_stream *target_of(struct hc_device_stream *stream)
 {
-	return (struct step_stream *)stream;
+	return ((struct hc_soft_stream *)stream)->target;
 }
 
-static bool ready(const struct step_stream *stream)
+static bool ready(const struct hc_soft_stream *stream)
 {
 	const struct hc_soft_op *op = stream->queue.head;
 
@@ -51,9 +47,9 @@ static struct step_stream *pick_locked(struct hc_step *step)
 	struct step_stream *picked = NULL;
 	uint64_t n_ready = 0;
 
-	for (struct step_stream *s = step->streams; s; s = s->next) {
+	for (struct hc_soft_stream *s = step->streams.first; s; s = s->next) {
 		if (ready(s) && hc_rng_below(&step->rng, ++n_ready) == 0)
-			picked = s;
+			picked = (struct step_stream *)s;
 	}
 	return picked;
 }
@@ -68,7 +64,7 @@ static bool step_locked(struct hc_step *step)
 		return false;
 	step->schedule = (step->schedule ^ stream->number) * 0x9e3779b97f4a7c15u;
 	step->schedule ^= step->schedule >> 29;
-	op = stream->queue.head;
+	op = stream->soft.queue.head;
 	if (op->kind == HC_SOFT_RECORD)
 		op->event->done = hc_max_u64(op->event->done, op->ticket);
 	if (op->n_left && hc_soft_op_step(&step->base, op, &step->rng) && !step->lost) {
@@ -76,7 +72,7 @@ static bool step_locked(struct hc_step *step)
 		hc_error("step", "device lost: work ran on memory that was given back");
 	}
 	if (!op->n_left || step->lost)
-		hc_soft_op_free(hc_soft_queue_pop(&stream->queue));
+		hc_soft_op_free(hc_soft_queue_pop(&stream->soft.queue));
 	return true;
 }
 
@@ -129,74 +125,38 @@ static int step_stream_create(struct hc_device *device, enum hc_device_priority 
 
 	if (!stream)
 		return -ENOMEM;
-	stream->base.device = device;
-	stream->target = stream;
-	hc_soft_queue_init(&stream->queue);
+	hc_soft_stream_init(&stream->soft, device);
 	pthread_mutex_lock(&step->lock);
 	stream->number = ++step->n_created;
-	stream->next = step->streams;
-	step->streams = stream;
+	hc_soft_stream_add(&step->streams, &stream->soft);
 	pthread_mutex_unlock(&step->lock);
-	*stream_p = &stream->base;
+	*stream_p = &stream->soft.base;
 	return 0;
-}
-
-static struct step_stream *handle_find_locked(struct hc_step *step, uint64_t handle)
-{
-	struct step_stream *stream = step->streams;
-
-	if (handle <= 2)
-		return step->legacy;
-	while (stream && (uintptr_t)stream != handle)
-		stream = stream->next;
-	return stream;
 }
 
 static int step_stream_import(struct hc_device *device, uint64_t handle,
 			      struct hc_device_stream **stream_p)
 {
 	struct hc_step *step = step_of(device);
-	struct step_stream *stream = hc_zalloc(sizeof(*stream));
 
-	if (!stream)
-		return -ENOMEM;
-	stream->base = (struct hc_device_stream){device, true};
-	pthread_mutex_lock(&step->lock);
-	stream->target = handle_find_locked(step, handle);
-	pthread_mutex_unlock(&step->lock);
-	if (!stream->target) {
-		hc_error("step", "stream %#llx is not one of this device",
-			 (unsigned long long)handle);
-		free(stream);
-		return -EXDEV;
-	}
-	*stream_p = &stream->base;
-	return 0;
+	return hc_soft_stream_import(device, &step->lock, &step->streams, handle, stream_p);
 }
 
 static void step_stream_destroy(struct hc_device_stream *base)
 {
 	struct hc_step *step = step_of(base->device);
-	struct step_stream *stream = stream_of(base);
-	struct step_stream **link;
+	struct step_stream *stream = (struct step_stream *)base;
 
 	if (base->imported) {
 		free(stream);
 		return;
 	}
 	pthread_mutex_lock(&step->lock);
-	while (stream->queue.head && step_locked(step))
+	while (stream->soft.queue.head && step_locked(step))
 		continue;
-	for (link = &step->streams; *link != stream; link = &(*link)->next)
-		continue;
-	*link = stream->next;
+	hc_soft_stream_remove(&step->streams, &stream->soft);
 	pthread_mutex_unlock(&step->lock);
 	free(stream);
-}
-
-static uint64_t step_stream_handle(struct hc_device_stream *stream)
-{
-	return (uintptr_t)stream_of(stream)->target;
 }
 
 static int usable_locked(struct hc_step *step)
@@ -222,7 +182,7 @@ static int step_stream_drain(struct hc_device_stream *stream, uint64_t deadline_
 	int err;
 
 	pthread_mutex_lock(&step->lock);
-	while (stream_of(stream)->target->queue.head && step_locked(step))
+	while (target_of(stream)->queue.head && step_locked(step))
 		continue;
 	err = step->lost ? -EIO : 0;
 	pthread_mutex_unlock(&step->lock);
@@ -230,7 +190,7 @@ static int step_stream_drain(struct hc_device_stream *stream, uint64_t deadline_
 }
 
 /* Consumes the op. */
-static int push_locked(struct hc_step *step, struct step_stream *target, struct hc_soft_op *op)
+static int push_locked(struct hc_step *step, struct hc_soft_stream *target, struct hc_soft_op *op)
 {
 	int err = usable_locked(step);
 
@@ -245,7 +205,7 @@ static int push_event(struct hc_device_stream *stream, struct hc_device_event *e
 		      enum hc_soft_kind kind)
 {
 	struct hc_step *step = step_of(stream->device);
-	struct step_stream *target = stream_of(stream)->target;
+	struct hc_soft_stream *target = target_of(stream);
 	struct hc_soft_op *op;
 	int err;
 
@@ -301,7 +261,7 @@ static int push(struct hc_device_stream *stream, struct hc_soft_op *op)
 
 	pthread_mutex_lock(&step->lock);
 	some_steps_locked(step);
-	err = push_locked(step, stream_of(stream)->target, op);
+	err = push_locked(step, target_of(stream), op);
 	pthread_mutex_unlock(&step->lock);
 	return err;
 }
@@ -344,9 +304,9 @@ static void step_close(struct hc_device *device)
 {
 	struct hc_step *step = step_of(device);
 
-	if (step->legacy)
-		step_stream_destroy(&step->legacy->base);
-	hc_assert(!step->streams);
+	if (step->streams.legacy)
+		step_stream_destroy(&step->streams.legacy->base);
+	hc_assert(!step->streams.first);
 	pthread_mutex_destroy(&step->lock);
 	hc_device_fini(device);
 	free(step);
@@ -367,7 +327,7 @@ static const struct hc_device_ops step_ops = {
 	.stream_create = step_stream_create,
 	.stream_import = step_stream_import,
 	.stream_destroy = step_stream_destroy,
-	.stream_handle = step_stream_handle,
+	.stream_handle = hc_soft_stream_handle,
 	.stream_check = step_stream_check,
 	.stream_drain = step_stream_drain,
 	.stream_wait = step_stream_wait,
@@ -396,7 +356,7 @@ int hc_step_open(const struct hc_step_config *config, struct hc_device **device_
 		step_close(&step->base);
 		return err;
 	}
-	step->legacy = stream_of(legacy);
+	step->streams.legacy = (struct hc_soft_stream *)legacy;
 	*device_p = &step->base;
 	return 0;
 }
