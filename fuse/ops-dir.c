@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listings. A directory is taken as it is when it is read from the beginning; names are made one by
- * one while they are handed out, what vanished meanwhile is passed over. Positions are stable
- * within a handle. */
+/* Listings. Which directories, files and bodies there are is taken when a directory is read from
+ * the beginning; pages are taken piece by piece as they are wanted: there may be millions, and the
+ * first name must not wait for the last. Names are made one by one while they are handed out, what
+ * vanished meanwhile is passed over. Positions are stable within a handle, which remembers what it
+ * took. */
 #include "fuse/internal.h"
+
+/* Pages taken at once. */
+#define HC_LISTING_PIECE 512u
 
 struct hc_listing {
 	struct hc_listing *next, **place; /* among the open ones, under their lock */
@@ -18,8 +23,9 @@ struct hc_listing {
 	size_t n_files;
 	struct hc_body **bodies;
 	size_t n_bodies;
-	struct hc_dir_item *pages;
-	size_t n_pages;
+	struct hc_dir_cursor cursor;
+	struct hc_dir_item *pages; /* what the cursor has passed */
+	size_t n_pages, pages_room;
 };
 
 /* The lock is a leaf. */
@@ -34,8 +40,10 @@ struct hc_item {
 	struct hc_fnode *fnode; /* to be remembered when it is handed out */
 };
 
-static void unload(struct hc_listing *list)
+static void unload(struct hc_fs *fs, struct hc_listing *list)
 {
+	if (list->loaded && list->ino < HC_INO_VIRTUAL)
+		hc_node_dir_end(fs->node, &list->cursor);
 	for (size_t i = 0; i < list->n_bodies; i++)
 		hc_body_put(list->bodies[i]);
 	free(list->virtuals);
@@ -48,7 +56,8 @@ static void unload(struct hc_listing *list)
 	list->files = NULL;
 	list->bodies = NULL;
 	list->pages = NULL;
-	list->n_virtuals = list->n_dirs = list->n_files = list->n_bodies = list->n_pages = 0;
+	list->n_virtuals = list->n_dirs = list->n_files = list->n_bodies = 0;
+	list->n_pages = list->pages_room = 0;
 	list->loaded = false;
 }
 
@@ -58,7 +67,7 @@ static int load(struct hc_fs *fs, struct hc_listing *list)
 	struct hc_dir_info info;
 	int err;
 
-	unload(list);
+	unload(fs, list);
 	if (list->ino >= HC_INO_VIRTUAL) {
 		list->parent = HC_DIR_ROOT;
 		err = hc_virtual_list(fs, list->ino, &list->virtuals, &list->n_virtuals);
@@ -74,10 +83,33 @@ static int load(struct hc_fs *fs, struct hc_listing *list)
 		if (!err)
 			err = hc_bodies_list(fs, dir, &list->bodies, &list->n_bodies);
 		if (!err)
-			err = hc_node_dir_pages(fs->node, dir, &list->pages, &list->n_pages);
+			hc_node_dir_begin(fs->node, &list->cursor, dir);
 	}
 	list->loaded = !err;
 	return err;
+}
+
+/* False at the end of the directory. */
+static bool take_pages(struct hc_fs *fs, struct hc_listing *list, int *err_p)
+{
+	size_t room = hc_max_u64(2 * list->pages_room, HC_LISTING_PIECE), n;
+	struct hc_dir_item *pages;
+
+	if (list->ino >= HC_INO_VIRTUAL)
+		return false;
+	if (list->n_pages == list->pages_room) {
+		pages = realloc(list->pages, room * sizeof(*pages));
+		if (!pages) {
+			*err_p = -ENOMEM;
+			return false;
+		}
+		list->pages = pages;
+		list->pages_room = room;
+	}
+	n = hc_node_dir_read(fs->node, &list->cursor, list->pages + list->n_pages,
+			     hc_min_u64(list->pages_room - list->n_pages, HC_LISTING_PIECE));
+	list->n_pages += n;
+	return n > 0;
 }
 
 static void plain(struct hc_item *item, uint64_t ino, mode_t mode)
@@ -155,16 +187,20 @@ static bool page_item(struct hc_fs *fs, struct hc_listing *list, size_t i, struc
 {
 	const struct hc_dir_item *page = &list->pages[i];
 	struct hc_there there = {.kind = HC_F_PAGE};
+	uint64_t node_id;
 
-	if (hc_node_page_name(fs->node, page->number, page->sequence, item->name) ||
-	    hc_node_stat_body(fs->node, page->number, page->sequence, &there.page))
+	if (hc_node_page_name(fs->node, page->number, page->sequence, item->name, &node_id))
 		return false;
-	if (plus && !there.page.node_id &&
-	    hc_node_stat(fs->node, &there.page.key, true, &there.page))
+	if (!plus) {
+		/* Names alone tell nothing of bodies. */
+		plain(item, node_id ? node_id : page->sequence + 1, S_IFREG);
+		return true;
+	}
+	if (hc_node_stat_body(fs->node, page->number, page->sequence, &there.page))
 		return false;
-	/* Names alone tell nothing of bodies. */
-	if (plus)
-		there.busy = hc_bodies_busy(fs, (uint32_t)list->ino, item->name);
+	if (!there.page.node_id && hc_node_stat(fs->node, &there.page.key, true, &there.page))
+		return false;
+	there.busy = hc_bodies_busy(fs, (uint32_t)list->ino, item->name);
 	return there_item(fs, item, &there, plus);
 }
 
@@ -180,9 +216,11 @@ enum hc_step { HC_STEP_ITEM, HC_STEP_SKIP, HC_STEP_END };
 
 /* The item at a position: the dots, .hicache in the root, then each kind in turn. */
 static enum hc_step item_at(struct hc_fs *fs, struct hc_listing *list, uint64_t at,
-			    struct hc_item *item, bool plus)
+			    struct hc_item *item, bool plus, int *err_p)
 {
-	memset(item, 0, sizeof(*item));
+	item->name[0] = 0;
+	item->fnode = NULL;
+	memset(&item->entry, 0, sizeof(item->entry));
 	if (at < 2) {
 		set_name(item, at ? ".." : ".");
 		plain(item, at ? list->parent : list->ino, S_IFDIR);
@@ -212,6 +250,9 @@ static enum hc_step item_at(struct hc_fs *fs, struct hc_listing *list, uint64_t 
 	if (at < list->n_bodies)
 		return body_item(fs, list, at, item, plus) ? HC_STEP_ITEM : HC_STEP_SKIP;
 	at -= list->n_bodies;
+	/* A position beyond what was taken is of a later piece. */
+	while (at >= list->n_pages && take_pages(fs, list, err_p))
+		;
 	if (at < list->n_pages)
 		return page_item(fs, list, at, item, plus) ? HC_STEP_ITEM : HC_STEP_SKIP;
 	return HC_STEP_END;
@@ -250,7 +291,7 @@ static void reply_list(fuse_req_t req, size_t size, off_t offset, struct fuse_fi
 	if (!err && (!list->loaded || !offset))
 		err = load(fs, list);
 	for (uint64_t at = (uint64_t)offset; !err; at++) {
-		enum hc_step step = item_at(fs, list, at, &item, plus);
+		enum hc_step step = item_at(fs, list, at, &item, plus, &err);
 		size_t n;
 
 		if (step == HC_STEP_SKIP)
@@ -300,14 +341,16 @@ static void listing_add(struct hc_listings *listings, struct hc_listing *list)
 	pthread_mutex_unlock(&listings->lock);
 }
 
-static void listing_end(struct hc_listings *listings, struct hc_listing *list)
+static void listing_end(struct hc_fs *fs, struct hc_listing *list)
 {
+	struct hc_listings *listings = fs->listings;
+
 	pthread_mutex_lock(&listings->lock);
 	*list->place = list->next;
 	if (list->next)
 		list->next->place = list->place;
 	pthread_mutex_unlock(&listings->lock);
-	unload(list);
+	unload(fs, list);
 	pthread_mutex_destroy(&list->lock);
 	free(list);
 }
@@ -315,7 +358,7 @@ static void listing_end(struct hc_listings *listings, struct hc_listing *list)
 void hc_listings_end(struct hc_fs *fs)
 {
 	while (fs->listings->first)
-		listing_end(fs->listings, fs->listings->first);
+		listing_end(fs, fs->listings->first);
 }
 
 void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -339,7 +382,7 @@ void hc_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	listing_add(fs->listings, list);
 	fi->fh = (uintptr_t)list;
 	if (fuse_reply_open(req, fi))
-		listing_end(fs->listings, list);
+		listing_end(fs, list);
 }
 
 void hc_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
@@ -356,7 +399,9 @@ void hc_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 
 void hc_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	listing_end(hc_req_fs(req)->listings, (struct hc_listing *)(uintptr_t)fi->fh);
+	struct hc_fs *fs = hc_req_fs(req);
+
+	listing_end(fs, (struct hc_listing *)(uintptr_t)fi->fh);
 	fuse_reply_err(req, 0);
 }
 

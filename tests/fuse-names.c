@@ -262,6 +262,74 @@ static void many(void)
 	check(sys(rmdir(at("many"))), 0);
 }
 
+/* Positions are good for as long as the directory is open, also those of names that are pieces
+ * apart; names that go meanwhile change no other's; from the beginning again it is the present. */
+#define N_PLACED 3000
+
+static char placed[N_PLACED + 3][80];
+static long places[N_PLACED + 3];
+
+static long place_all(DIR *d)
+{
+	struct dirent *e;
+	long n = 0;
+
+	for (;;) {
+		places[n] = telldir(d);
+		e = readdir(d);
+		if (!e || n == N_PLACED + 2)
+			return n;
+		snprintf(placed[n++], sizeof(placed[0]), "%s", e->d_name);
+	}
+}
+
+static bool is_at(DIR *d, long i)
+{
+	struct dirent *e;
+
+	seekdir(d, places[i]);
+	e = readdir(d);
+	return e && !strcmp(e->d_name, placed[i]);
+}
+
+static void positions(void)
+{
+	char name[PATH_BYTES];
+	struct stat st;
+	DIR *d;
+	long n;
+
+	check(sys(mkdir(at("placed"), 0755)), 0);
+	for (unsigned i = 0; i < N_PLACED; i++) {
+		int fd;
+
+		snprintf(name, sizeof(name), "%s/%s", at("placed"), page_name(i));
+		fd = open(name, WCT, 0644);
+		if (fd < 0 || write(fd, name, 100) != 100 || close(fd)) {
+			check(-errno, 0);
+			break;
+		}
+	}
+	check(sys(stat(name, &st)), 0);
+	d = opendir(at("placed"));
+	check(d != NULL, 1);
+	/* A jump ahead of everything that was read is a position, too. */
+	n = place_all(d);
+	check(n, N_PLACED + 2);
+	for (long i = 0; i < n; i += 7)
+		check(is_at(d, (i * 1009) % n), 1);
+	/* Every third name goes; those that stay are where they were. */
+	for (long i = 2; i < n; i += 3)
+		check(sys(unlinkat(dirfd(d), placed[i], 0)), 0);
+	for (long i = 0; i < n; i += 3)
+		check(is_at(d, (n - 1 - i) / 3 * 3), 1);
+	rewinddir(d);
+	check(place_all(d), n - N_PLACED / 3);
+	closedir(d);
+	check(list(at("placed"), true).wrong, 0);
+	check(sys(rmdir(at("placed"))), 0);
+}
+
 static void attributes(void)
 {
 	const struct timespec times[2] = {{1000, 0}, {2000, 500}};
@@ -359,9 +427,9 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } scenarios[] = {
-	{"directories", directories}, {"refused", refused}, {"ordinary", ordinary},
-	{"outgrown", outgrown},       {"many", many},       {"attributes", attributes},
-	{"negatives", negatives},
+	{"directories", directories}, {"refused", refused},     {"ordinary", ordinary},
+	{"outgrown", outgrown},       {"many", many},           {"attributes", attributes},
+	{"positions", positions},     {"negatives", negatives},
 };
 
 int main(int argc, char **argv)

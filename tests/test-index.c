@@ -594,6 +594,121 @@ static void test_step(void **state)
 	free(seen);
 }
 
+/* Goal: a cursor reads each entry that is in the directory all the time exactly once, one that is
+ * removed at most once, one that is added meanwhile never; several cursors do not disturb each
+ * other, and the entries they stand at may go. Method: random pieces, removals (often right at a
+ * cursor), additions to this directory and moves into another. */
+#define CURSOR_N    2000u
+#define CURSOR_MORE 2000u
+
+struct reader {
+	struct hc_dir_cursor cursor;
+	uint8_t seen[CURSOR_N + CURSOR_MORE];
+	bool ended;
+};
+
+static void reader_step(struct hc_index *index, struct reader *r, size_t n)
+{
+	struct hc_dir_item items[50];
+
+	n = hc_index_dir_read(index, &r->cursor, items, n);
+	r->ended = !n;
+	for (size_t i = 0; i < n; i++) {
+		assert_true(items[i].sequence >= 1 && items[i].sequence <= CURSOR_N + CURSOR_MORE);
+		r->seen[items[i].sequence - 1]++;
+	}
+}
+
+static void cursor_put(struct hc_index *index, struct hc_entry **entries, uint32_t i)
+{
+	struct hc_hash hash = hash_of(i);
+	struct hc_shard *shard = hc_index_shard(index, &hash);
+
+	entries[i] = insert(index, &hash, 0, i + 1);
+	hc_shard_lock(shard);
+	hc_index_dir_add(index, entries[i], 7);
+	hc_shard_unlock(shard);
+}
+
+static void cursor_take(struct hc_index *index, struct hc_entry **entries, uint32_t i, bool move)
+{
+	struct hc_shard *shard = hc_entry_shard(index, entries[i]);
+
+	if (!move) {
+		drop(index, entries[i]);
+	} else {
+		hc_shard_lock(shard);
+		hc_index_dir_remove(index, entries[i]);
+		hc_index_dir_add(index, entries[i], 8);
+		hc_shard_unlock(shard);
+	}
+	entries[i] = NULL;
+}
+
+/* The one a reader stands at, else any. */
+static uint32_t cursor_victim(struct hc_index *index, const struct reader *r, struct hc_rng *rng)
+{
+	const struct hc_entry *entry;
+
+	if (r->cursor.at == HC_ENTRY_NONE || hc_rng_below(rng, 3) == 0)
+		return (uint32_t)hc_rng_below(rng, CURSOR_N);
+	entry = hc_index_entry(index, r->cursor.at);
+	return (uint32_t)(entry->sequence - 1);
+}
+
+static void test_cursor(void **state)
+{
+	struct hc_entry **entries = hc_zalloc((CURSOR_N + CURSOR_MORE) * sizeof(*entries));
+	struct reader *readers = hc_zalloc(3 * sizeof(*readers));
+	uint32_t n_added = 0;
+	struct hc_index *index;
+	struct hc_rng rng;
+
+	hc_rng_seed(&rng, 11);
+	assert_int_equal(hc_index_create(&index), 0);
+	for (uint32_t i = 0; i < CURSOR_N; i++)
+		cursor_put(index, entries, i);
+	for (int k = 0; k < 3; k++)
+		hc_index_dir_begin(index, &readers[k].cursor, 7);
+	while (!readers[0].ended || !readers[1].ended) {
+		uint32_t i = cursor_victim(index, &readers[hc_rng_below(&rng, 3)], &rng);
+
+		if (entries[i] && hc_rng_below(&rng, 2))
+			cursor_take(index, entries, i, hc_rng_below(&rng, 2));
+		if (n_added < CURSOR_MORE && hc_rng_below(&rng, 4) == 0)
+			cursor_put(index, entries, CURSOR_N + n_added++);
+		reader_step(index, &readers[hc_rng_below(&rng, 2)], 1 + hc_rng_below(&rng, 30));
+	}
+	/* The third one waited at the first entry, through all of it. */
+	while (!readers[2].ended)
+		reader_step(index, &readers[2], 50);
+	for (uint32_t i = 0; i < CURSOR_N; i++) {
+		for (int k = 0; k < 3; k++)
+			assert_true(entries[i] ? readers[k].seen[i] == 1 : readers[k].seen[i] <= 1);
+	}
+	for (uint32_t i = CURSOR_N; i < CURSOR_N + CURSOR_MORE; i++) {
+		for (int k = 0; k < 3; k++)
+			assert_int_equal(readers[k].seen[i], 0);
+	}
+	assert_true(n_added > 20);
+	/* The end, an empty directory, and one that empties under a cursor. */
+	hc_index_dir_begin(index, &readers[0].cursor, 99);
+	reader_step(index, &readers[0], 5);
+	assert_true(readers[0].ended);
+	hc_index_dir_begin(index, &readers[1].cursor, 7);
+	for (uint32_t i = 0; i < CURSOR_N + CURSOR_MORE; i++) {
+		if (entries[i])
+			cursor_take(index, entries, i, false);
+	}
+	reader_step(index, &readers[1], 5);
+	assert_true(readers[1].ended);
+	for (int k = 0; k < 3; k++)
+		hc_index_dir_end(index, &readers[k].cursor);
+	hc_index_destroy(index);
+	free(readers);
+	free(entries);
+}
+
 /* Threads on the same few keys: every operation at once. At the end the books agree. */
 struct worker {
 	struct hc_index *index;
@@ -634,6 +749,21 @@ static void worker_change(struct worker *w, struct hc_rng *rng)
 	hc_shard_unlock(shard);
 }
 
+static void worker_cursor(struct worker *w, struct hc_rng *rng)
+{
+	struct hc_dir_cursor cursor;
+	struct hc_dir_item items[5];
+	size_t n, n_pieces = hc_rng_below(rng, 10);
+
+	hc_index_dir_begin(w->index, &cursor, 1 + (uint32_t)hc_rng_below(rng, N_DIRS));
+	do {
+		n = hc_index_dir_read(w->index, &cursor, items, 1 + hc_rng_below(rng, 5));
+		for (size_t i = 0; i < n; i++)
+			w->n_errors += !items[i].sequence;
+	} while (n && n_pieces--);
+	hc_index_dir_end(w->index, &cursor);
+}
+
 static void worker_read(struct worker *w, struct hc_rng *rng)
 {
 	static const uint32_t series[N_SERIES] = {0, 1, 2};
@@ -642,6 +772,9 @@ static void worker_read(struct worker *w, struct hc_rng *rng)
 	uint64_t cursor = 0;
 
 	switch (hc_rng_below(rng, 40)) {
+	case 3:
+		worker_cursor(w, rng);
+		break;
 	case 0:
 		if (hc_index_dir_snapshot(w->index, 1 + (uint32_t)hc_rng_below(rng, N_DIRS), &items,
 					  &n)) {
@@ -721,7 +854,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_growth),        cmocka_unit_test(test_hostile_keys),
 	cmocka_unit_test(test_exists_prefix), cmocka_unit_test(test_stamps),
 	cmocka_unit_test(test_step),          cmocka_unit_test(test_threads),
-	cmocka_unit_test(test_reserve),
+	cmocka_unit_test(test_reserve),       cmocka_unit_test(test_cursor),
 };
 
 HC_TEST_MAIN(tests)

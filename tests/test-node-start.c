@@ -210,11 +210,14 @@ static void check_opaque(const struct world *w)
 	for (uint32_t i = 0; i < N_OPAQUE; i++) {
 		struct hc_page_info info;
 		char name[HC_NAME_BYTES], want[32];
+		uint64_t node_id;
 
 		assert_true(rig_info(w->rig, w->rig->series[0], N_CHAINS + i, 0, &info));
 		snprintf(want, sizeof(want), "some name %u", i);
-		assert_int_equal(hc_node_page_name(w->rig->node, info.entry, info.sequence, name),
-				 0);
+		assert_int_equal(
+			hc_node_page_name(w->rig->node, info.entry, info.sequence, name, &node_id),
+			0);
+		assert_int_equal(node_id, info.node_id);
 		assert_string_equal(name, want);
 	}
 }

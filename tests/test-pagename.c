@@ -156,10 +156,12 @@ static const struct temporary temporaries[] = {
 
 static void assert_path_back(const struct hc_pagename *parsed, const char *dir, const char *name)
 {
-	char expected[2 * HC_PATH_BYTES], path[HC_PATH_BYTES];
+	char expected[2 * HC_PATH_BYTES], path[HC_PATH_BYTES], last[HC_NAME_BYTES];
 
 	snprintf(expected, sizeof(expected), "%s%s%s", dir, dir[0] ? "/" : "", name);
 	assert_int_equal(hc_pagename_format(parsed->pattern, &parsed->hash, path), 0);
+	assert_int_equal(hc_pagename_format_name(parsed->pattern, &parsed->hash, last), 0);
+	assert_string_equal(last, strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
 	assert_string_equal(path, expected);
 }
 

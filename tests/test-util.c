@@ -52,14 +52,35 @@ static void test_percent_duration(void **state)
 
 static void test_hex(void **state)
 {
-	uint8_t b[3];
-	char t[7];
+	uint8_t b[3], all[256], back[256];
+	char t[7], text[513], want[3];
 
 	assert_int_equal(hc_hex_decode("00ff7a", b, 3), 0);
 	hc_hex_encode(b, 3, t);
 	assert_string_equal(t, "00ff7a");
 	assert_int_equal(hc_hex_decode("00FF7a", b, 3), -EINVAL);
 	assert_int_equal(hc_hex_decode("00f", b, 2), -EINVAL);
+	for (int i = 0; i < 256; i++) {
+		bool digit = (i >= '0' && i <= '9') || (i >= 'a' && i <= 'f');
+
+		all[i] = (uint8_t)i;
+		assert_int_equal(hc_hex_digit((char)i) >= 0, digit);
+	}
+	/* Every length, so every way through; nothing behind the end is touched. */
+	for (size_t n = 0; n <= 256; n++) {
+		memset(text, '#', sizeof(text));
+		hc_hex_encode(all + 256 - n, n, text);
+		assert_int_equal(strlen(text), 2 * n);
+		if (n < 256)
+			assert_int_equal(text[2 * n + 1], '#');
+		for (size_t i = 0; i < n; i++) {
+			snprintf(want, sizeof(want), "%02x", all[256 - n + i]);
+			assert_memory_equal(text + 2 * i, want, 2);
+		}
+		assert_int_equal(hc_hex_run(text), 2 * n);
+		assert_int_equal(hc_hex_decode(text, back, n), 0);
+		assert_memory_equal(back, all + 256 - n, n);
+	}
 }
 
 static void test_clock(void **state)

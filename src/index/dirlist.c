@@ -17,7 +17,8 @@ struct hc_dir_head {
 struct hc_dir_stripe {
 	pthread_mutex_t lock; /* the table, and dir_next and dir_prev of the entries in its lists */
 	struct hc_dir_head *heads;
-	uint32_t room; /* power of two, or 0 */
+	struct hc_dir_cursor cursors; /* ring of those that stand at an entry */
+	uint32_t room;                /* power of two, or 0 */
 	uint32_t n;
 } __attribute__((aligned(64)));
 
@@ -144,6 +145,80 @@ int hc_dirlists_add(struct hc_dirlists *lists, struct hc_entry *entry, uint32_t 
 	return hc_dirlists_add_many(lists, &entry, 1, dir);
 }
 
+static void hc_dir_cursor_unlink(struct hc_dir_cursor *cursor)
+{
+	if (!cursor->next)
+		return;
+	cursor->next->prev = cursor->prev;
+	cursor->prev->next = cursor->next;
+	cursor->next = NULL;
+	cursor->prev = NULL;
+}
+
+/* The entry goes: who stands there goes on to the next. */
+static void hc_dir_cursors_pass(struct hc_dir_stripe *stripe, const struct hc_entry *entry)
+{
+	for (struct hc_dir_cursor *c = stripe->cursors.next, *next; c != &stripe->cursors;
+	     c = next) {
+		next = c->next;
+		if (c->at != entry->number)
+			continue;
+		c->at = entry->dir_next;
+		if (c->at == HC_ENTRY_NONE)
+			hc_dir_cursor_unlink(c);
+	}
+}
+
+void hc_dirlists_begin(struct hc_dirlists *lists, struct hc_dir_cursor *cursor, uint32_t dir)
+{
+	struct hc_dir_stripe *stripe = hc_dir_stripe(lists, dir);
+	struct hc_dir_head *head;
+
+	*cursor = (struct hc_dir_cursor){.dir = dir, .at = HC_ENTRY_NONE};
+	pthread_mutex_lock(&stripe->lock);
+	head = hc_dir_find(stripe, dir);
+	if (head) {
+		cursor->at = head->first;
+		cursor->prev = &stripe->cursors;
+		cursor->next = stripe->cursors.next;
+		cursor->next->prev = cursor;
+		stripe->cursors.next = cursor;
+	}
+	pthread_mutex_unlock(&stripe->lock);
+}
+
+size_t hc_dirlists_read(struct hc_dirlists *lists, struct hc_dir_cursor *cursor,
+			struct hc_dir_item *items, size_t n)
+{
+	struct hc_dir_stripe *stripe = hc_dir_stripe(lists, cursor->dir);
+	size_t n_read = 0;
+
+	pthread_mutex_lock(&stripe->lock);
+	while (n_read < n && cursor->at != HC_ENTRY_NONE) {
+		const struct hc_entry *entry = hc_index_entry(lists->index, cursor->at);
+
+		/* Its name is wanted next. */
+		__builtin_prefetch(&entry->hash);
+		items[n_read].number = cursor->at;
+		items[n_read++].sequence = entry->sequence;
+		cursor->at = entry->dir_next;
+	}
+	if (cursor->at == HC_ENTRY_NONE)
+		hc_dir_cursor_unlink(cursor);
+	pthread_mutex_unlock(&stripe->lock);
+	return n_read;
+}
+
+void hc_dirlists_end(struct hc_dirlists *lists, struct hc_dir_cursor *cursor)
+{
+	struct hc_dir_stripe *stripe = hc_dir_stripe(lists, cursor->dir);
+
+	pthread_mutex_lock(&stripe->lock);
+	hc_dir_cursor_unlink(cursor);
+	cursor->at = HC_ENTRY_NONE;
+	pthread_mutex_unlock(&stripe->lock);
+}
+
 void hc_dirlists_remove(struct hc_dirlists *lists, struct hc_entry *entry)
 {
 	struct hc_dir_stripe *stripe = hc_dir_stripe(lists, entry->dir);
@@ -152,6 +227,7 @@ void hc_dirlists_remove(struct hc_dirlists *lists, struct hc_entry *entry)
 	pthread_mutex_lock(&stripe->lock);
 	head = hc_dir_find(stripe, entry->dir);
 	hc_assert(head);
+	hc_dir_cursors_pass(stripe, entry);
 	if (entry->dir_prev != HC_ENTRY_NONE)
 		hc_index_entry(lists->index, entry->dir_prev)->dir_next = entry->dir_next;
 	else
@@ -221,8 +297,13 @@ int hc_dirlists_create(struct hc_index *index, struct hc_dirlists **lists_p)
 		return -ENOMEM;
 	memset(lists, 0, sizeof(*lists));
 	lists->index = index;
-	for (size_t i = 0; i < HC_DIR_STRIPES; i++)
-		pthread_mutex_init(&lists->stripes[i].lock, NULL);
+	for (size_t i = 0; i < HC_DIR_STRIPES; i++) {
+		struct hc_dir_stripe *stripe = &lists->stripes[i];
+
+		pthread_mutex_init(&stripe->lock, NULL);
+		stripe->cursors.next = &stripe->cursors;
+		stripe->cursors.prev = &stripe->cursors;
+	}
 	*lists_p = lists;
 	return 0;
 }

@@ -20,6 +20,10 @@ void hc_dirlists_remove(struct hc_dirlists *lists, struct hc_entry *entry);
 uint64_t hc_dirlists_count(struct hc_dirlists *lists, uint32_t dir);
 int hc_dirlists_snapshot(struct hc_dirlists *lists, uint32_t dir, struct hc_dir_item **items_p,
 			 size_t *n_p) HC_MUST_CHECK;
+void hc_dirlists_begin(struct hc_dirlists *lists, struct hc_dir_cursor *cursor, uint32_t dir);
+size_t hc_dirlists_read(struct hc_dirlists *lists, struct hc_dir_cursor *cursor,
+			struct hc_dir_item *items, size_t n);
+void hc_dirlists_end(struct hc_dirlists *lists, struct hc_dir_cursor *cursor);
 uint64_t hc_dirlists_bytes(struct hc_dirlists *lists);
 
 #endif

@@ -816,6 +816,22 @@ int hc_index_dir_snapshot(struct hc_index *index, uint32_t dir, struct hc_dir_it
 	return hc_dirlists_snapshot(index->dirs, dir, items_p, n_p);
 }
 
+void hc_index_dir_begin(struct hc_index *index, struct hc_dir_cursor *cursor, uint32_t dir)
+{
+	hc_dirlists_begin(index->dirs, cursor, dir);
+}
+
+size_t hc_index_dir_read(struct hc_index *index, struct hc_dir_cursor *cursor,
+			 struct hc_dir_item *items, size_t n)
+{
+	return hc_dirlists_read(index->dirs, cursor, items, n);
+}
+
+void hc_index_dir_end(struct hc_index *index, struct hc_dir_cursor *cursor)
+{
+	hc_dirlists_end(index->dirs, cursor);
+}
+
 /* Life */
 
 static int hc_shard_init(struct hc_index *index, uint32_t shard_i)

@@ -180,6 +180,19 @@ struct hc_dir_item {
 	uint32_t number;
 	uint64_t sequence;
 };
+/* A place in a directory's list. From begin to end it belongs to the index, which moves it when the
+ * entry where it stands is removed: each entry that is in the list all the time is read once, what
+ * is added meanwhile is not read. */
+struct hc_dir_cursor {
+	struct hc_dir_cursor *next, *prev; /* of the stripe; both NULL: at the end */
+	uint32_t dir;
+	uint32_t at; /* the entry that comes next */
+};
+void hc_index_dir_begin(struct hc_index *index, struct hc_dir_cursor *cursor, uint32_t dir);
+/* At most n items; 0 at the end. */
+size_t hc_index_dir_read(struct hc_index *index, struct hc_dir_cursor *cursor,
+			 struct hc_dir_item *items, size_t n);
+void hc_index_dir_end(struct hc_index *index, struct hc_dir_cursor *cursor);
 /* Heap copy of a directory's list at one moment; the caller frees it. */
 int hc_index_dir_snapshot(struct hc_index *index, uint32_t dir, struct hc_dir_item **items_p,
 			  size_t *n_p) HC_MUST_CHECK;

@@ -9,7 +9,7 @@
 
 static inline bool is_hex(char c)
 {
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+	return hc_hex_digit(c) >= 0;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -21,9 +21,7 @@ static bool ends_with(const char *text, const char *end)
 
 static bool all_hex(const char *text)
 {
-	while (is_hex(*text))
-		text++;
-	return !*text;
+	return !text[hc_hex_run(text)];
 }
 
 static bool alphanumeric(char c)
@@ -149,14 +147,13 @@ static size_t find_run(const char *name, size_t *n_p)
 	size_t best = 0, best_n = 0;
 
 	for (size_t i = 0; name[i];) {
-		size_t n = 0;
+		size_t n;
 
 		if (is_percent_escape(name + i)) {
 			i += 3;
 			continue;
 		}
-		while (is_hex(name[i + n]))
-			n++;
+		n = hc_hex_run(name + i);
 		if (n > best_n) {
 			best = i;
 			best_n = n;
@@ -383,7 +380,10 @@ static int expand(const char *pattern, const char digits[HC_HASH_TEXT], struct o
 		char byte;
 
 		if (*p != '{') {
-			put(out, p++, 1);
+			const char *brace = strchrnul(p, '{');
+
+			put(out, p, (size_t)(brace - p));
+			p = brace;
 			continue;
 		}
 		/* Digits of directories go on from left to right, the name has them all. */
@@ -427,6 +427,18 @@ int hc_pagename_format(const char *pattern, const struct hc_hash *hash, char pat
 		*slash = '/';
 	memcpy(path, room, out.used + 1);
 	return 0;
+}
+
+int hc_pagename_format_name(const char *pattern, const struct hc_hash *hash,
+			    char name[HC_NAME_BYTES])
+{
+	const char *slash = strrchr(pattern, '/');
+	struct out out = {.text = name, .room = HC_NAME_BYTES};
+	char digits[HC_HASH_TEXT];
+
+	hc_hash_format(hash, digits);
+	name[0] = 0;
+	return expand(slash ? slash + 1 : pattern, digits, &out);
 }
 
 /* The number of digits in the name's placeholder; 0 if there is none. */

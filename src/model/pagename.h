@@ -58,6 +58,9 @@ int hc_pagename_parse(const char *dir, const char *name,
  * chance repeats the hash); -ENAMETOOLONG as above. */
 int hc_pagename_format(const char *pattern, const struct hc_hash *hash,
 		       char path[HC_PATH_BYTES]) HC_MUST_CHECK;
+/* The last component alone, of a pair that a path was parsed to: nothing is checked again. */
+int hc_pagename_format_name(const char *pattern, const struct hc_hash *hash,
+			    char name[HC_NAME_BYTES]) HC_MUST_CHECK;
 /* Whether a text can be a pattern at all, and for how many digits of hash. -EINVAL otherwise. */
 int hc_pagename_pattern_check(const char *pattern, uint32_t *n_digits_p) HC_MUST_CHECK;
 

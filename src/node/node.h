@@ -382,9 +382,15 @@ int hc_node_disk_info(struct hc_node *node, uint16_t disk,
 /* Pages of a directory at one moment (index numbers; look each up with hc_node_stat_body). */
 int hc_node_dir_pages(struct hc_node *node, uint32_t dir, struct hc_dir_item **items_p,
 		      size_t *n_p) HC_MUST_CHECK;
+/* The same piece by piece, see hc_index_dir_begin. */
+void hc_node_dir_begin(struct hc_node *node, struct hc_dir_cursor *cursor, uint32_t dir);
+size_t hc_node_dir_read(struct hc_node *node, struct hc_dir_cursor *cursor,
+			struct hc_dir_item *items, size_t n);
+void hc_node_dir_end(struct hc_node *node, struct hc_dir_cursor *cursor);
 uint64_t hc_node_dir_n_pages(struct hc_node *node, uint32_t dir);
-/* Last component of a page's path (opaque ones too). -ESTALE when the body is gone. */
+/* Last component of a page's path (opaque ones too), and its node id (0: none yet). -ESTALE when
+ * the body is gone. */
 int hc_node_page_name(struct hc_node *node, uint32_t entry, uint64_t sequence,
-		      char name[HC_NAME_BYTES]) HC_MUST_CHECK;
+		      char name[HC_NAME_BYTES], uint64_t *node_id_p) HC_MUST_CHECK;
 
 #endif

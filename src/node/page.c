@@ -251,13 +251,29 @@ int hc_node_dir_pages(struct hc_node *node, uint32_t dir, struct hc_dir_item **i
 	return hc_index_dir_snapshot(node->index, dir, items_p, n_p);
 }
 
+void hc_node_dir_begin(struct hc_node *node, struct hc_dir_cursor *cursor, uint32_t dir)
+{
+	hc_index_dir_begin(node->index, cursor, dir);
+}
+
+size_t hc_node_dir_read(struct hc_node *node, struct hc_dir_cursor *cursor,
+			struct hc_dir_item *items, size_t n)
+{
+	return hc_index_dir_read(node->index, cursor, items, n);
+}
+
+void hc_node_dir_end(struct hc_node *node, struct hc_dir_cursor *cursor)
+{
+	hc_index_dir_end(node->index, cursor);
+}
+
 uint64_t hc_node_dir_n_pages(struct hc_node *node, uint32_t dir)
 {
 	return hc_index_dir_count(node->index, dir);
 }
 
 int hc_node_page_name(struct hc_node *node, uint32_t number, uint64_t sequence,
-		      char name[HC_NAME_BYTES])
+		      char name[HC_NAME_BYTES], uint64_t *node_id_p)
 {
 	struct hc_shard *shard;
 	struct hc_entry *entry = hc_body_lock(node, number, sequence, &shard);
@@ -268,6 +284,7 @@ int hc_node_page_name(struct hc_node *node, uint32_t number, uint64_t sequence,
 	if (!entry)
 		return -ESTALE;
 	key = (struct hc_key){entry->series, entry->hash};
+	*node_id_p = entry->node_id;
 	opaque = entry->flags & HC_ENTRY_OPAQUE && hc_opaque_get(node, number, path);
 	hc_shard_unlock(shard);
 	if (opaque) {
@@ -276,7 +293,7 @@ int hc_node_page_name(struct hc_node *node, uint32_t number, uint64_t sequence,
 		snprintf(name, HC_NAME_BYTES, "%.255s", slash ? slash + 1 : path);
 		return 0;
 	}
-	return hc_name_of_page(node->registry, &key, name);
+	return hc_name_of_listed(node->registry, &key, name);
 }
 
 uint16_t hc_node_n_disks(struct hc_node *node)

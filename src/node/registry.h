@@ -114,13 +114,14 @@ int hc_space_use(struct hc_registry *registry, uint32_t id, int64_t bytes,
 uint64_t hc_space_used(struct hc_registry *registry, uint32_t id);
 /* Counters of a space since the start, which only rise; counted by the node beside its own of the
  * same names. */
-#define HC_SPACE_COUNTERS(X)                                                                  \
-	X(lookups)                                                                            \
-	X(lookup_hits)                                                                        \
-	X(hits_memory)                                                                        \
-	X(hits_disk) X(misses) X(published) X(published_bytes) X(evicted_memory)              \
-		X(evicted_memory_bytes) X(evicted_disk) X(evicted_disk_bytes) X(bad_checksum) \
-			X(bad_missing) X(bad_adopted) X(backup_failed)
+#define HC_SPACE_COUNTERS(X)                                                                \
+	X(lookups)                                                                          \
+	X(lookup_hits)                                                                      \
+	X(hits_memory)                                                                      \
+	X(hits_disk)                                                                        \
+	X(misses) X(published) X(published_bytes) X(evicted_memory) X(evicted_memory_bytes) \
+		X(evicted_disk) X(evicted_disk_bytes) X(bad_checksum) X(bad_missing)        \
+			X(bad_adopted) X(backup_failed)
 
 enum hc_space_counter {
 #define HC_SPACE_COUNTER_NAME(name) HC_SPACE_COUNT_##name,
@@ -219,6 +220,10 @@ int hc_name_resolve_page(struct hc_registry *registry, uint32_t dir, const char 
  * series. */
 int hc_name_of_page(struct hc_registry *registry, const struct hc_key *key,
 		    char name[HC_NAME_BYTES]) HC_MUST_CHECK;
+/* The name alone, of a page that is in a directory: that its path reads back was checked when it
+ * was put there. */
+int hc_name_of_listed(struct hc_registry *registry, const struct hc_key *key,
+		      char name[HC_NAME_BYTES]) HC_MUST_CHECK;
 int hc_name_dir_of_page(struct hc_registry *registry, const struct hc_key *key,
 			uint32_t *dir_p) HC_MUST_CHECK;
 

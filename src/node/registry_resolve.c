@@ -165,6 +165,18 @@ int hc_name_of_page(struct hc_registry *registry, const struct hc_key *key,
 	return 0;
 }
 
+int hc_name_of_listed(struct hc_registry *registry, const struct hc_key *key,
+		    char name[HC_NAME_BYTES])
+{
+	const struct hc_series *series = hc_idmap_get(&registry->series, key->series);
+
+	if (!series || !hc_series_space(registry, key->series))
+		return -ENOENT;
+	if (series->opaque)
+		return -EINVAL;
+	return hc_pagename_format_name(series->pattern, &key->hash, name);
+}
+
 int hc_name_dir_of_page(struct hc_registry *registry, const struct hc_key *key, uint32_t *dir_p)
 {
 	char path[HC_PATH_BYTES];

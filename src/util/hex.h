@@ -12,5 +12,7 @@ void hc_hex_encode(const void *bytes, size_t n, char *text);
 int hc_hex_decode(const char *text, void *bytes, size_t n) HC_MUST_CHECK;
 /* 0..15, or -1 for what is not a lower-case hex digit. */
 int hc_hex_digit(char c);
+/* How many lower-case hex digits the text begins with. */
+size_t hc_hex_run(const char *text);
 
 #endif

@@ -9,6 +9,7 @@
 static void check_path(char *path)
 {
 	static char target_dir[HC_PATH_BYTES], target_name[HC_NAME_BYTES], back[HC_PATH_BYTES];
+	static char last[HC_NAME_BYTES];
 	static struct hc_pagename parsed;
 	char *slash = strrchr(path, '/');
 	const char *dir = slash ? path : "", *name = slash ? slash + 1 : path, *parent;
@@ -34,6 +35,8 @@ static void check_path(char *path)
 		hc_assert(parsed.kind == HC_NAME_TEMPORARY || !parsed.has_target);
 		if (parsed.kind == HC_NAME_PAGE) {
 			hc_assert(!hc_pagename_format(parsed.pattern, &parsed.hash, back));
+			hc_assert(!hc_pagename_format_name(parsed.pattern, &parsed.hash, last));
+			hc_assert(!strcmp(last, name));
 			if (slash)
 				*slash = '/';
 			hc_assert(!strcmp(back, path));
