@@ -3,6 +3,7 @@
 #ifndef HC_CONTROLLER_INTERNAL_H
 #define HC_CONTROLLER_INTERNAL_H
 
+#include "controller/pins.h"
 #include "controller/slots.h"
 #include "controller/transfer.h"
 #include "util/clock.h"
@@ -48,6 +49,9 @@ struct hc_op {
 	uint32_t n_pages;
 	struct hc_plan_page *pages;
 	uint32_t *host_pages;
+	uint32_t *bounce; /* shared: of each page its slot of the bounce buffer, or none */
+	uint32_t n_bounced;
+	bool unbounced; /* a write: what bounced is where it belongs */
 	struct hc_page_pair *pairs;
 	hc_device_addr pairs_addr;
 	struct hc_device_event *start, *finish, *consumer;
@@ -63,6 +67,7 @@ struct hc_queued {
 	int64_t node;
 	bool given;
 	uint32_t *host_pages, *device_pages;
+	uint32_t *bounce; /* as in hc_op; NULL: no page bounces */
 };
 
 /* A page of either side. */
@@ -71,6 +76,47 @@ struct hc_side_page {
 	uint16_t n_leases;             /* queued and running transfers */
 	bool evicted;                  /* free it with the last lease */
 	bool complete;                 /* host: its write has finished */
+	bool lost; /* host, shared: the device was lost while it wrote here; kept to the end */
+};
+
+/* Shared: what the number of a host page stands for. */
+enum hc_held_kind { HC_HELD_NOTHING, HC_HELD_RESERVATION, HC_HELD_LEASE };
+
+struct hc_held {
+	struct hc_ref ref;
+	hc_device_addr addr; /* 0: its segment is not registered, it bounces */
+	enum hc_held_kind kind;
+};
+
+struct hc_shared_segment {
+	void *host;
+	hc_device_addr addr;
+};
+
+/* Host pages are slots of a node's pool. */
+struct hc_shared {
+	struct hc_node *node;
+	struct hc_pins *pins;
+	struct hc_held *held; /* by host page: whoever took the number, then the lock */
+	uint32_t *returning;  /* numbers whose refs go back with the next unlock */
+	uint32_t n_returning;
+	pthread_mutex_t pin_lock; /* long, before the lock: segments */
+	struct hc_shared_segment *segments;
+	uint32_t n_segments;
+};
+
+#define HC_BOUNCE_NONE       UINT32_MAX
+#define HC_BOUNCE_CHUNKS_MAX 64
+
+struct hc_bounce_chunk {
+	void *host;
+	hc_device_addr addr;
+};
+
+struct hc_bounce {
+	struct hc_bounce_chunk chunks[HC_BOUNCE_CHUNKS_MAX];
+	uint32_t n_chunks, n_free;
+	uint32_t *free; /* slots */
 };
 
 struct hc_line {
@@ -82,6 +128,7 @@ struct hc_line {
 	uint32_t n_ops, next_op;
 	struct hc_op *running[HC_TRANSFER_WRITES_MAX]; /* in order of their start */
 	uint32_t n_running;
+	bool copying; /* a thread copies what bounced of running[0], without the lock */
 	struct hc_ack acks[HC_TRANSFER_QUEUE_MAX]; /* a ring */
 	uint32_t first_ack, n_acks;
 	int64_t *polled; /* nodes of the ack that was polled last */
@@ -94,8 +141,9 @@ struct hc_transfer {
 	uint32_t n_layers, n_device_pages;
 	hc_device_addr host_addr;
 	uint64_t slot_bytes;
-	pthread_mutex_t lock; /* all below */
-	pthread_cond_t work;  /* something was started, or stop */
+	struct hc_shared *shared; /* NULL: a host pool of its own */
+	pthread_mutex_t lock;     /* all below */
+	pthread_cond_t work;      /* something was started, or stop */
 	pthread_t thread;
 	bool has_thread, stop;
 	struct hc_slots *host_slots, *device_slots;
@@ -105,19 +153,44 @@ struct hc_transfer {
 	uint32_t generation, mark;
 	int n_created; /* default priority */
 	struct hc_device_copy *copies;
+	struct hc_bounce bounce;
 	struct hc_transfer_stats stats;
 };
 
 /* start.c. op_p: NULL when nothing was started, and the queue is as it was. */
 int hc_transfer_start_locked(struct hc_transfer *transfer, enum hc_plan_direction direction,
 			     struct hc_device_stream *caller, struct hc_op **op_p);
-/* progress.c */
-void hc_transfer_progress_locked(struct hc_transfer *transfer);
+/* progress.c. may_unlock: what bounced is copied, without the lock; else it waits for a call that
+ * may. */
+void hc_transfer_progress_locked(struct hc_transfer *transfer, bool may_unlock);
 void *hc_transfer_progress_main(void *transfer);
 /* Ends what is in flight; unlocks while it waits. */
 int hc_transfer_settle(struct hc_transfer *transfer, uint64_t deadline_ns);
 void hc_transfer_unlease_locked(struct hc_transfer *transfer, uint32_t host, uint32_t device);
+void hc_transfer_free_host_locked(struct hc_transfer *transfer, uint32_t page);
 /* transfer.c */
 void hc_queued_free(struct hc_queued *queued);
+/* Where the host finds a page. */
+void *hc_transfer_host_data(struct hc_transfer *transfer, uint32_t page);
+
+/* shared.c */
+int hc_shared_create(struct hc_transfer *transfer) HC_MUST_CHECK;
+/* Gives back all that is held. */
+void hc_shared_destroy(struct hc_transfer *transfer);
+/* n reservations under new numbers, which nobody may name yet (evicted). Without the lock. */
+int hc_shared_reserve(struct hc_transfer *transfer, size_t n, uint32_t *pages) HC_MUST_CHECK;
+void hc_shared_drop(struct hc_transfer *transfer, const uint32_t *pages, size_t n);
+/* The page goes back to the node with the next unlock. */
+void hc_shared_return_locked(struct hc_transfer *transfer, uint32_t page);
+/* Both give back, without the lock, what was noted for that. */
+void hc_transfer_flush_locked(struct hc_transfer *transfer);
+void hc_transfer_unlock(struct hc_transfer *transfer);
+
+/* bounce.c. -EAGAIN: all are in use; -ENOMEM. Without the lock. */
+int hc_bounce_take(struct hc_transfer *transfer, uint32_t n, uint32_t *slots) HC_MUST_CHECK;
+void hc_bounce_give_locked(struct hc_transfer *transfer, const uint32_t *slots, uint32_t n);
+hc_device_addr hc_bounce_addr(struct hc_transfer *transfer, uint32_t slot);
+void *hc_bounce_data(struct hc_transfer *transfer, uint32_t slot);
+void hc_bounce_destroy(struct hc_transfer *transfer);
 
 #endif

@@ -7,22 +7,38 @@
 /* Between two looks at what is in flight: a small part of the shortest transfer worth making. */
 #define POLL_NS (50 * HC_NS_PER_US)
 
-static void unlease(struct hc_transfer *t, struct hc_slots *slots, struct hc_side_page *side,
-		    uint32_t page)
+/* A page that nobody uses any more. One that a lost device may still write into is kept. */
+void hc_transfer_free_host_locked(struct hc_transfer *t, uint32_t page)
 {
-	struct hc_side_page *p = &side[page];
+	struct hc_side_page *p = &t->host_pages[page];
 
+	p->complete = false;
+	if (p->lost) {
+		p->evicted = true;
+	} else if (t->shared) {
+		hc_shared_return_locked(t, page);
+	} else {
+		p->evicted = false;
+		hc_ignore(hc_slots_free(t->host_slots, &page, 1));
+	}
+}
+
+static bool unlease(struct hc_transfer *t, struct hc_side_page *p)
+{
 	t->stats.n_leased_pages--;
-	if (!p->n_leases || --p->n_leases || !p->evicted)
-		return;
-	p->evicted = p->complete = false;
-	hc_ignore(hc_slots_free(slots, &page, 1));
+	return p->n_leases && !--p->n_leases && p->evicted;
 }
 
 void hc_transfer_unlease_locked(struct hc_transfer *t, uint32_t host, uint32_t device)
 {
-	unlease(t, t->host_slots, t->host_pages, host);
-	unlease(t, t->device_slots, t->device_pages, device);
+	struct hc_side_page *p = &t->device_pages[device];
+
+	if (unlease(t, &t->host_pages[host]))
+		hc_transfer_free_host_locked(t, host);
+	if (!unlease(t, p))
+		return;
+	p->evicted = p->complete = false;
+	hc_ignore(hc_slots_free(t->device_slots, &device, 1));
 }
 
 static void end_page(struct hc_transfer *t, struct hc_op *op, uint32_t host_page,
@@ -43,11 +59,30 @@ static void end_page(struct hc_transfer *t, struct hc_op *op, uint32_t host_page
 		host->complete = true;
 }
 
+/* The device may still write into slots of the node: nobody else gets them before the end. */
+static void keep_lost(struct hc_transfer *t, struct hc_op *op)
+{
+	if (!t->shared || op->direction != HC_PLAN_WRITE || op->unstarted ||
+	    !hc_device_health(t->device))
+		return;
+	for (uint32_t i = 0; i < op->n_pages; i++) {
+		struct hc_side_page *page = &t->host_pages[op->host_pages[i]];
+
+		t->stats.n_lost_pages += !page->lost;
+		page->lost = true;
+	}
+}
+
 static void retire(struct hc_transfer *t, struct hc_op *op)
 {
 	struct hc_line *line = &t->lines[op->direction];
 	uint32_t at = (line->first_ack + line->n_acks++) % HC_TRANSFER_QUEUE_MAX;
 
+	if (op->status)
+		keep_lost(t, op);
+	if (op->n_bounced)
+		hc_bounce_give_locked(t, op->bounce, op->n_pages);
+	op->n_bounced = 0;
 	for (uint32_t i = 0; i < op->n_pages; i++)
 		end_page(t, op, op->host_pages[i], op->pages[i].device);
 	for (uint32_t i = 0; i < op->n_pages; i++)
@@ -83,20 +118,42 @@ static bool op_ended(struct hc_transfer *t, struct hc_op *op)
 	return true;
 }
 
-static void progress_line(struct hc_transfer *t, struct hc_line *line)
+/* To where it belongs, of the first that runs; its pages are leased, so nobody touches them. */
+static void copy_bounced(struct hc_transfer *t, struct hc_line *line, struct hc_op *op)
 {
-	uint32_t n = 0;
-
-	while (n < line->n_running && op_ended(t, line->running[n]))
-		retire(t, line->running[n++]);
-	line->n_running -= n;
-	memmove(line->running, line->running + n, line->n_running * sizeof(struct hc_op *));
+	line->copying = true;
+	pthread_mutex_unlock(&t->lock);
+	for (uint32_t i = 0; i < op->n_pages; i++) {
+		if (op->bounce[i] != HC_BOUNCE_NONE)
+			memcpy(hc_transfer_host_data(t, op->host_pages[i]),
+			       hc_bounce_data(t, op->bounce[i]), t->slot_bytes);
+	}
+	pthread_mutex_lock(&t->lock);
+	line->copying = false;
+	op->unbounced = true;
 }
 
-void hc_transfer_progress_locked(struct hc_transfer *t)
+static void progress_line(struct hc_transfer *t, struct hc_line *line, bool may_unlock)
 {
-	progress_line(t, &t->lines[HC_PLAN_WRITE]);
-	progress_line(t, &t->lines[HC_PLAN_LOAD]);
+	while (line->n_running && !line->copying && op_ended(t, line->running[0])) {
+		struct hc_op *op = line->running[0];
+
+		if (op->n_bounced && op->direction == HC_PLAN_WRITE && !op->status &&
+		    !op->unbounced) {
+			if (!may_unlock)
+				return;
+			copy_bounced(t, line, op);
+		}
+		retire(t, op);
+		line->n_running--;
+		memmove(line->running, line->running + 1, line->n_running * sizeof(struct hc_op *));
+	}
+}
+
+void hc_transfer_progress_locked(struct hc_transfer *t, bool may_unlock)
+{
+	progress_line(t, &t->lines[HC_PLAN_WRITE], may_unlock);
+	progress_line(t, &t->lines[HC_PLAN_LOAD], may_unlock);
 }
 
 void *hc_transfer_progress_main(void *arg)
@@ -109,7 +166,8 @@ void *hc_transfer_progress_main(void *arg)
 		uint64_t until_ns = n_running ? hc_clock_now_ns() + POLL_NS : UINT64_MAX;
 
 		hc_ignore(hc_cond_wait_until(&t->work, &t->lock, until_ns));
-		hc_transfer_progress_locked(t);
+		hc_transfer_progress_locked(t, true);
+		hc_transfer_flush_locked(t);
 	}
 	pthread_mutex_unlock(&t->lock);
 	return NULL;
@@ -122,7 +180,7 @@ int hc_transfer_poll(struct hc_transfer *t, enum hc_plan_direction direction, st
 
 	pthread_mutex_lock(&t->lock);
 	if (!t->has_thread)
-		hc_transfer_progress_locked(t);
+		hc_transfer_progress_locked(t, true);
 	if (line->n_acks) {
 		*ack_p = line->acks[line->first_ack];
 		line->first_ack = (line->first_ack + 1) % HC_TRANSFER_QUEUE_MAX;
@@ -131,7 +189,7 @@ int hc_transfer_poll(struct hc_transfer *t, enum hc_plan_direction direction, st
 		line->polled = (int64_t *)(uintptr_t)ack_p->nodes;
 		err = 0;
 	}
-	pthread_mutex_unlock(&t->lock);
+	hc_transfer_unlock(t);
 	return err;
 }
 
@@ -146,7 +204,7 @@ static void drain(struct hc_transfer *t, uint64_t deadline_ns)
 
 int hc_transfer_settle(struct hc_transfer *t, uint64_t deadline_ns)
 {
-	hc_transfer_progress_locked(t);
+	hc_transfer_progress_locked(t, true);
 	while (t->lines[0].n_running || t->lines[1].n_running) {
 		if (hc_clock_now_ns() >= deadline_ns) {
 			hc_error("controller", "%u writes and %u loads have not ended in time",
@@ -155,7 +213,7 @@ int hc_transfer_settle(struct hc_transfer *t, uint64_t deadline_ns)
 			return -ETIMEDOUT;
 		}
 		drain(t, deadline_ns);
-		hc_transfer_progress_locked(t);
+		hc_transfer_progress_locked(t, true);
 	}
 	return 0;
 }
@@ -175,6 +233,8 @@ static void drop_queue(struct hc_transfer *t, enum hc_plan_direction direction)
 				t->device_pages[q->device_pages[k]].evicted = true;
 			hc_transfer_unlease_locked(t, q->host_pages[k], q->device_pages[k]);
 		}
+		if (q->bounce)
+			hc_bounce_give_locked(t, q->bounce, q->n_pages);
 		hc_queued_free(q);
 	}
 	line->n_queued = line->n_queued_pages = 0;
@@ -209,6 +269,6 @@ int hc_transfer_reset(struct hc_transfer *t, uint64_t deadline_ns)
 	}
 	if (!err)
 		t->lines[HC_PLAN_LOAD].next_op = 0;
-	pthread_mutex_unlock(&t->lock);
+	hc_transfer_unlock(t);
 	return err;
 }

@@ -24,21 +24,36 @@ static struct hc_op *op_find(struct hc_transfer *t, struct hc_line *line)
 static void op_clear(struct hc_transfer *t, struct hc_op *op)
 {
 	op->status = 0;
-	op->unstarted = op->unrecorded = op->consumed = op->consuming = false;
+	op->unstarted = op->unrecorded = op->consumed = op->consuming = op->unbounced = false;
+	op->n_bounced = 0;
 	op->generation = ++t->generation;
 	op->n_layers_done = op->n_pages = op->n_nodes = 0;
 	op->priority = INT32_MAX;
+}
+
+/* Where the device finds a host page. */
+static hc_device_addr host_addr(struct hc_transfer *t, uint32_t host, uint32_t bounce)
+{
+	if (bounce != HC_BOUNCE_NONE)
+		return hc_bounce_addr(t, bounce);
+	if (t->shared)
+		return t->shared->held[host].addr;
+	return t->host_addr + (t->config.plan.pool_layout ? hc_plan_pool_offset(t->plan, host)
+							  : host * t->slot_bytes);
 }
 
 static void op_add(struct hc_transfer *t, struct hc_op *op, const struct hc_queued *q)
 {
 	for (uint32_t i = 0; i < q->n_pages; i++) {
 		uint32_t host = q->host_pages[i], k = op->n_pages++;
-		uint64_t offset = t->config.plan.pool_layout ? hc_plan_pool_offset(t->plan, host)
-							     : host * t->slot_bytes;
+		uint32_t bounce = q->bounce ? q->bounce[i] : HC_BOUNCE_NONE;
 
-		op->pages[k] = (struct hc_plan_page){t->host_addr + offset, q->device_pages[i]};
+		op->pages[k] =
+			(struct hc_plan_page){host_addr(t, host, bounce), q->device_pages[i]};
 		op->host_pages[k] = host;
+		if (op->bounce)
+			op->bounce[k] = bounce;
+		op->n_bounced += bounce != HC_BOUNCE_NONE;
 	}
 	op->nodes[op->n_nodes++] = q->node;
 	if (q->priority < op->priority)
@@ -315,7 +330,7 @@ static int run(struct hc_transfer *t, struct hc_line *line, struct hc_op *op,
 		op->status = err;
 		op->unstarted = true;
 		line->running[line->n_running++] = op;
-		hc_transfer_progress_locked(t);
+		hc_transfer_progress_locked(t, false);
 		return err;
 	}
 	note_pages(t, op);
@@ -341,7 +356,7 @@ int hc_transfer_start_locked(struct hc_transfer *t, enum hc_plan_direction direc
 	err = hc_device_stream_check(caller);
 	if (err)
 		return err;
-	hc_transfer_progress_locked(t);
+	hc_transfer_progress_locked(t, false);
 	op = op_find(t, line);
 	/* An ack that had no room would be lost. */
 	if (!op || line->n_acks + line->n_running >= HC_TRANSFER_QUEUE_MAX ||
@@ -352,6 +367,7 @@ int hc_transfer_start_locked(struct hc_transfer *t, enum hc_plan_direction direc
 	err = op_fill(t, line, op);
 	if (err)
 		return err;
+	t->stats.n_bounced_pages += op->n_bounced;
 	*op_p = op;
 	return run(t, line, op, caller);
 }
@@ -373,7 +389,7 @@ static int start(struct hc_transfer *t, enum hc_plan_direction direction, uint64
 			*producer_p = (struct hc_producer){(int)(op - t->lines[direction].ops),
 							   op->generation};
 	}
-	pthread_mutex_unlock(&t->lock);
+	hc_transfer_unlock(t);
 	hc_device_stream_destroy(caller);
 	return err;
 }

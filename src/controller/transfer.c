@@ -12,6 +12,7 @@ void hc_queued_free(struct hc_queued *queued)
 		return;
 	free(queued->host_pages);
 	free(queued->device_pages);
+	free(queued->bounce);
 	free(queued);
 }
 
@@ -46,6 +47,7 @@ static void op_fini(struct hc_transfer *t, struct hc_op *op)
 	free(op->layers);
 	free(op->pages);
 	free(op->host_pages);
+	free(op->bounce);
 	free(op->nodes);
 }
 
@@ -59,7 +61,10 @@ static int op_init(struct hc_transfer *t, struct hc_op *op, enum hc_plan_directi
 	op->host_pages = hc_zalloc(HC_TRANSFER_PAGES_MAX * sizeof(*op->host_pages));
 	if (direction == HC_PLAN_LOAD)
 		op->layers = hc_zalloc(t->n_layers * sizeof(struct hc_device_event *));
-	if (!op->pages || !op->host_pages || (direction == HC_PLAN_LOAD && !op->layers))
+	if (t->shared)
+		op->bounce = hc_zalloc(HC_TRANSFER_PAGES_MAX * sizeof(*op->bounce));
+	if (!op->pages || !op->host_pages || (t->shared && !op->bounce) ||
+	    (direction == HC_PLAN_LOAD && !op->layers))
 		return -ENOMEM;
 	err = hc_device_host_alloc(t->device, HC_TRANSFER_PAGES_MAX * sizeof(*op->pairs), &pairs,
 				   &op->pairs_addr);
@@ -144,10 +149,34 @@ static int init_pages(struct hc_transfer *t)
 	return err;
 }
 
+/* The pool of one's own; a node's is registered segment by segment, when it is used. */
+static int register_host(struct hc_transfer *t)
+{
+	struct hc_transfer_config *c = &t->config;
+	int err;
+
+	if (t->shared)
+		return 0;
+	if (!c->pins)
+		return hc_device_host_register(t->device, c->host, c->host_bytes, false,
+					       &t->host_addr);
+	err = hc_pins_get(c->pins, c->host, c->host_bytes, &t->host_addr);
+	if (err && err != -ENOSPC)
+		hc_pins_put(c->pins, c->host);
+	return err;
+}
+
+static void unregister_host(struct hc_transfer *t)
+{
+	if (t->host_addr && t->config.pins)
+		hc_pins_put(t->config.pins, t->config.host);
+	else
+		hc_device_host_unregister(t->device, t->host_addr);
+}
+
 static int init_all(struct hc_transfer *t, char *error)
 {
-	int err = hc_device_host_register(t->device, t->config.host, t->config.host_bytes, false,
-					  &t->host_addr);
+	int err = register_host(t);
 
 	if (err) {
 		snprintf(error, HC_PLAN_ERROR_BYTES,
@@ -181,7 +210,9 @@ static void free_all(struct hc_transfer *t)
 	}
 	line_fini(t, &t->lines[HC_PLAN_LOAD]);
 	line_fini(t, &t->lines[HC_PLAN_WRITE]);
-	hc_device_host_unregister(t->device, t->host_addr);
+	hc_bounce_destroy(t);
+	hc_shared_destroy(t);
+	unregister_host(t);
 	hc_slots_destroy(t->host_slots);
 	hc_slots_destroy(t->device_slots);
 	free(t->host_pages);
@@ -199,7 +230,9 @@ static int check_host(struct hc_transfer *t, char *error)
 	uint64_t page_bytes = hc_plan_page_bytes(t->plan);
 	uint64_t needed_bytes;
 
-	t->slot_bytes = c->slot_bytes ? c->slot_bytes : page_bytes;
+	t->slot_bytes = c->slot_bytes && !c->node ? c->slot_bytes : page_bytes;
+	if (c->node && c->pins && c->host_pages && !c->plan.pool_layout)
+		return hc_shared_create(t);
 	needed_bytes =
 		c->plan.pool_layout ? page_bytes * c->host_pages : t->slot_bytes * c->host_pages;
 	if (c->host && c->host_pages && t->slot_bytes >= page_bytes &&
@@ -231,6 +264,8 @@ int hc_transfer_create(const struct hc_transfer_config *config, struct hc_transf
 	t->n_layers = config->plan.geometry.n_layers;
 	t->n_device_pages = (uint32_t)config->plan.device_pages;
 	t->staging_bytes = config->staging_bytes;
+	if (!t->config.bounce_bytes)
+		t->config.bounce_bytes = HC_TRANSFER_BOUNCE_BYTES;
 	pthread_mutex_init(&t->lock, NULL);
 	hc_cond_init(&t->work);
 	hc_device_info(t->device, &info);
@@ -238,9 +273,8 @@ int hc_transfer_create(const struct hc_transfer_config *config, struct hc_transf
 	err = hc_plan_create(&t->config.plan, &t->plan, error);
 	if (!err)
 		err = check_host(t, error);
-	if (!err) {
+	if (!err)
 		err = init_all(t, error);
-	}
 	if (err) {
 		free_all(t);
 		return err;
@@ -325,9 +359,11 @@ static int write_locked(struct hc_transfer *t, struct hc_queued *q, int priority
 		return -EAGAIN;
 	if (!all_taken(t->device_slots, t->device_pages, q->device_pages, q->n_pages))
 		return -EINVAL;
-	err = hc_slots_alloc(t->host_slots, n_tokens, q->host_pages);
-	if (err)
-		return err;
+	if (!t->shared) {
+		err = hc_slots_alloc(t->host_slots, n_tokens, q->host_pages);
+		if (err)
+			return err;
+	}
 	for (uint32_t i = 0; i < q->n_pages; i++)
 		t->host_pages[q->host_pages[i]] =
 			(struct hc_side_page){.complete = HC_MUTANT(COMPLETE_EARLY)};
@@ -347,7 +383,56 @@ static void unqueue_write_locked(struct hc_transfer *t)
 		t->host_pages[q->host_pages[i]].evicted = true;
 		hc_transfer_unlease_locked(t, q->host_pages[i], q->device_pages[i]);
 	}
+	if (q->bounce)
+		hc_bounce_give_locked(t, q->bounce, q->n_pages);
 	hc_queued_free(q);
+}
+
+/* What was made for it and did not get into the queue. */
+static void unqueued_free_locked(struct hc_transfer *t, struct hc_queued *q)
+{
+	if (q->bounce)
+		hc_bounce_give_locked(t, q->bounce, q->n_pages);
+	for (uint32_t i = 0; t->shared && i < q->n_pages; i++)
+		hc_shared_return_locked(t, q->host_pages[i]);
+	hc_queued_free(q);
+}
+
+/* Slots of the bounce buffer for the pages that need one. */
+static int bounce_prepare(struct hc_transfer *t, struct hc_queued *q)
+{
+	hc_autofree uint32_t *slots = NULL;
+	uint32_t n = 0, k = 0;
+	int err;
+
+	for (uint32_t i = 0; i < q->n_pages; i++)
+		n += !t->shared->held[q->host_pages[i]].addr;
+	if (!n)
+		return 0;
+	slots = malloc(n * sizeof(*slots));
+	q->bounce = malloc(q->n_pages * sizeof(*q->bounce));
+	err = slots && q->bounce ? hc_bounce_take(t, n, slots) : -ENOMEM;
+	if (err) {
+		free(q->bounce);
+		q->bounce = NULL;
+		return err;
+	}
+	for (uint32_t i = 0; i < q->n_pages; i++)
+		q->bounce[i] = t->shared->held[q->host_pages[i]].addr ? HC_BOUNCE_NONE : slots[k++];
+	return 0;
+}
+
+/* The pages of the host, where they are not merely numbers. */
+static int write_prepare(struct hc_transfer *t, struct hc_queued *q)
+{
+	int err = hc_shared_reserve(t, q->n_pages, q->host_pages);
+
+	if (err)
+		return err;
+	err = bounce_prepare(t, q);
+	if (err)
+		hc_shared_drop(t, q->host_pages, q->n_pages);
+	return err;
 }
 
 /* Takes the queued write over, also on error. */
@@ -360,13 +445,13 @@ static int write_and_start(struct hc_transfer *t, struct hc_queued *q, int prior
 	pthread_mutex_lock(&t->lock);
 	err = write_locked(t, q, priority, node, host_pages);
 	if (err) {
-		hc_queued_free(q);
+		unqueued_free_locked(t, q);
 	} else if (caller) {
 		err = hc_transfer_start_locked(t, HC_PLAN_WRITE, caller, &op);
 		if (err && !op)
 			unqueue_write_locked(t);
 	}
-	pthread_mutex_unlock(&t->lock);
+	hc_transfer_unlock(t);
 	/* What was started and failed has an ack. */
 	return op ? 0 : err;
 }
@@ -384,18 +469,24 @@ int hc_transfer_write(struct hc_transfer *t, const uint32_t *device_pages, size_
 	if (err)
 		return err;
 	q = queued_new(NULL, device_pages, n);
-	err = q ? write_and_start(t, q, priority, node, caller, host_pages) : -ENOMEM;
+	err = !q ? -ENOMEM : t->shared ? write_prepare(t, q) : 0;
+	if (err)
+		hc_queued_free(q);
+	else
+		err = write_and_start(t, q, priority, node, caller, host_pages);
 	hc_device_stream_destroy(caller);
 	return err;
 }
 
-/* A write that has been started will have ended before the load: it is ordered. */
+/* A write that has been started will have ended before the load: the device puts them in order, but
+ * not the CPU that copies what bounces. */
 static bool readable(struct hc_transfer *t, const uint32_t *pages, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct hc_side_page *page = &t->host_pages[pages[i]];
+		bool bounces = t->shared && !t->shared->held[pages[i]].addr;
 
-		if (!page->complete && !(page->writer && !page->writer->status))
+		if (!page->complete && !(page->writer && !page->writer->status && !bounces))
 			return false;
 	}
 	return true;
@@ -424,10 +515,55 @@ static int load_locked(struct hc_transfer *t, struct hc_queued *q, int priority,
 	return 0;
 }
 
+static bool may_bounce_locked(struct hc_transfer *t, const uint32_t *pages, size_t n)
+{
+	for (size_t i = 0; t->shared && i < n; i++) {
+		if (pages[i] < t->config.host_pages && !t->shared->held[pages[i]].addr)
+			return true;
+	}
+	return false;
+}
+
+/* The host pages of a load whose bytes are copied before it is queued. */
+static int hold_locked(struct hc_transfer *t, const struct hc_queued *q)
+{
+	if (!all_taken(t->host_slots, t->host_pages, q->host_pages, q->n_pages))
+		return -EINVAL;
+	if (!readable(t, q->host_pages, q->n_pages))
+		return -EBUSY;
+	for (uint32_t i = 0; i < q->n_pages; i++)
+		t->host_pages[q->host_pages[i]].n_leases++;
+	return 0;
+}
+
+static int bounce_fill(struct hc_transfer *t, struct hc_queued *q)
+{
+	int err = bounce_prepare(t, q);
+
+	for (uint32_t i = 0; i < q->n_pages && !err && q->bounce; i++) {
+		if (q->bounce[i] != HC_BOUNCE_NONE)
+			memcpy(hc_bounce_data(t, q->bounce[i]),
+			       t->shared->held[q->host_pages[i]].ref.data, t->slot_bytes);
+	}
+	return err;
+}
+
+/* The load has leases of its own, or it failed. */
+static void unhold_locked(struct hc_transfer *t, const uint32_t *pages, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct hc_side_page *page = &t->host_pages[pages[i]];
+
+		if (!--page->n_leases && page->evicted)
+			hc_transfer_free_host_locked(t, pages[i]);
+	}
+}
+
 int hc_transfer_load(struct hc_transfer *t, const uint32_t *host_pages, size_t n, int priority,
 		     int64_t node, bool given, uint32_t *device_pages)
 {
 	struct hc_queued *q;
+	bool held;
 	int err;
 
 	if (!n || n > HC_TRANSFER_PAGES_MAX)
@@ -437,17 +573,30 @@ int hc_transfer_load(struct hc_transfer *t, const uint32_t *host_pages, size_t n
 		return -ENOMEM;
 	q->given = given;
 	pthread_mutex_lock(&t->lock);
-	err = load_locked(t, q, priority, node, device_pages);
+	held = may_bounce_locked(t, host_pages, n);
+	err = held ? hold_locked(t, q) : 0;
+	held = held && !err;
 	pthread_mutex_unlock(&t->lock);
+	if (held)
+		err = bounce_fill(t, q);
+	pthread_mutex_lock(&t->lock);
+	if (!err)
+		err = load_locked(t, q, priority, node, device_pages);
+	if (held)
+		unhold_locked(t, host_pages, n);
+	if (err && q->bounce)
+		hc_bounce_give_locked(t, q->bounce, q->n_pages);
+	hc_transfer_unlock(t);
 	if (err)
 		hc_queued_free(q);
 	return err;
 }
 
 /* Those without a lease at once, others with their last. All or none. */
-static int evict(struct hc_transfer *t, struct hc_slots *slots, struct hc_side_page *side,
-		 const uint32_t *pages, size_t n)
+static int evict(struct hc_transfer *t, bool host, const uint32_t *pages, size_t n)
 {
+	struct hc_slots *slots = host ? t->host_slots : t->device_slots;
+	struct hc_side_page *side = host ? t->host_pages : t->device_pages;
 	int err = 0;
 
 	pthread_mutex_lock(&t->lock);
@@ -468,10 +617,14 @@ static int evict(struct hc_transfer *t, struct hc_slots *slots, struct hc_side_p
 
 		if (page->n_leases && !HC_MUTANT(LEASE))
 			continue;
+		if (host) {
+			hc_transfer_free_host_locked(t, pages[i]);
+			continue;
+		}
 		page->evicted = page->complete = false;
 		err = hc_slots_free(slots, &pages[i], 1);
 	}
-	pthread_mutex_unlock(&t->lock);
+	hc_transfer_unlock(t);
 	return err;
 }
 
@@ -479,12 +632,18 @@ int hc_transfer_evict_device(struct hc_transfer *t, const uint32_t *pages, size_
 {
 	if (t->config.engine_pages)
 		return -EINVAL;
-	return evict(t, t->device_slots, t->device_pages, pages, n);
+	return evict(t, false, pages, n);
 }
 
 int hc_transfer_evict_host(struct hc_transfer *t, const uint32_t *pages, size_t n)
 {
-	return evict(t, t->host_slots, t->host_pages, pages, n);
+	return evict(t, true, pages, n);
+}
+
+void *hc_transfer_host_data(struct hc_transfer *t, uint32_t page)
+{
+	return t->shared ? t->shared->held[page].ref.data
+			 : (char *)t->config.host + page * t->slot_bytes;
 }
 
 bool hc_transfer_host_complete(struct hc_transfer *t, uint32_t page)

@@ -34,6 +34,7 @@
 #define HC_CONTROLLER_TRANSFER_H
 
 #include "device/plan.h"
+#include "node/node.h"
 
 /* As SGLang's. */
 #define HC_TRANSFER_RING 3
@@ -46,6 +47,10 @@
 /* Node ids that one ack carries. */
 #define HC_TRANSFER_NODES_MAX HC_TRANSFER_QUEUE_MAX
 
+/* Without a number of one's own: pinned memory through which pages go that are not registered. */
+#define HC_TRANSFER_BOUNCE_BYTES (256 * HC_MIB)
+
+struct hc_pins;
 struct hc_transfer;
 
 struct hc_transfer_config {
@@ -57,6 +62,13 @@ struct hc_transfer_config {
 	uint64_t host_bytes;
 	uint32_t host_pages;
 	uint64_t slot_bytes;
+	/* Or slots of a node's pool: host_pages of them are held at once, at most. host, host_bytes
+	 * and slot_bytes have no meaning then. Segments are registered when the first page of them
+	 * is used; the pages of one that cannot be go through a bounce buffer. */
+	struct hc_node *node;
+	struct hc_reserve reserve; /* one page of the series */
+	struct hc_pins *pins;
+	uint64_t bounce_bytes;  /* at most, of pinned memory; 0: HC_TRANSFER_BOUNCE_BYTES */
 	uint64_t staging_bytes; /* of device memory, for each direction; 0: none */
 	bool engine_pages; /* the engine allocates device pages: all count as taken, load is given
 			      its pages, and evict_device has no meaning */
@@ -81,7 +93,9 @@ struct hc_transfer_stats {
 	uint64_t n_ways[HC_PLAN_WAYS]; /* starts by mechanism */
 	uint64_t n_descriptors, n_page_copies;
 	uint64_t n_ring_full, n_stale, n_ordered; /* waits between the two streams */
+	uint64_t n_registered_segments, n_unregistered_segments, n_bounced_pages;
 	uint32_t n_in_flight, n_queued, n_leased_pages;
+	uint32_t n_lost_pages; /* shared: kept to the end, for a lost device wrote into them */
 	uint32_t host_free_pages, device_free_pages;
 };
 
@@ -121,6 +135,16 @@ int hc_transfer_evict_device(struct hc_transfer *transfer, const uint32_t *pages
 			     size_t n) HC_MUST_CHECK;
 int hc_transfer_evict_host(struct hc_transfer *transfer, const uint32_t *pages,
 			   size_t n) HC_MUST_CHECK;
+/* Shared. Leading pages of the node, held as host pages that can be loaded until they are evicted.
+ * -ENOENT: the first one is a miss; -ENOSPC: no n host pages are free. */
+int hc_transfer_acquire(struct hc_transfer *transfer, const struct hc_acquire *how,
+			const struct hc_hash *hashes, size_t n, uint32_t *host_pages,
+			size_t *n_p) HC_MUST_CHECK;
+/* Shared. Host pages that were written get their names, without a copy, and are the node's: their
+ * numbers are free again. -EBUSY: one is not complete, or still in use; -EINVAL: one was not
+ * written here. Nothing happened then. */
+int hc_transfer_publish(struct hc_transfer *transfer, const uint32_t *host_pages,
+			const struct hc_publish *items, size_t n, int *results) HC_MUST_CHECK;
 /* A host page whose bytes are all there. */
 bool hc_transfer_host_complete(struct hc_transfer *transfer, uint32_t page);
 /* Drops what is queued (its pages are freed) and all acks, after what is in flight has ended. What

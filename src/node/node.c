@@ -400,6 +400,11 @@ uint64_t hc_node_pool_bytes(struct hc_node *node)
 	return stats.size_bytes;
 }
 
+void *hc_node_segment(struct hc_node *node, const struct hc_ref *ref, uint64_t *size_bytes_p)
+{
+	return hc_pool_segment_data(node->pool, ref->slot, size_bytes_p);
+}
+
 uint64_t hc_node_segment_bytes(struct hc_node *node)
 {
 	struct hc_pool_stats stats;

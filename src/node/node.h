@@ -269,6 +269,10 @@ int hc_node_stage(struct hc_node *node, uint64_t expect_bytes, uint16_t *disk_p,
 int hc_node_charge(struct hc_node *node, uint32_t space, int64_t bytes) HC_MUST_CHECK;
 void hc_node_unstage(struct hc_node *node, uint16_t disk, const char *name);
 
+/* The memory around a slot that a ref holds: a segment of the pool, mapped as long as the node is
+ * open. For who registers it with a device. */
+void *hc_node_segment(struct hc_node *node, const struct hc_ref *ref, uint64_t *size_bytes_p);
+
 /* --- whole node --- */
 /* The page (and its known ancestors) on disk and in the catalog, also when its backup was skipped.
  * -ENOENT, -EIO, -ENOSPC, -ETIMEDOUT; 0 at once with disk_off. */

@@ -128,6 +128,8 @@ uint64_t hc_pool_populate_wait(struct hc_pool *pool, uint64_t seen, uint64_t dea
 
 /* All of these take a slot that the caller holds. */
 void *hc_pool_data(struct hc_pool *pool, hc_slot_id slot);
+/* Where the segment of the slot lies. It stays mapped as long as the pool. */
+void *hc_pool_segment_data(struct hc_pool *pool, hc_slot_id slot, uint64_t *size_bytes_p);
 uint64_t hc_pool_slot_size(struct hc_pool *pool, hc_slot_id slot);
 uint32_t hc_pool_generation(struct hc_pool *pool, hc_slot_id slot);
 enum hc_slot_state hc_pool_state(struct hc_pool *pool, hc_slot_id slot);

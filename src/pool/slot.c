@@ -32,6 +32,15 @@ void *hc_pool_data(struct hc_pool *pool, hc_slot_id slot)
 	return (char *)hc_segment_data(pool, segment) + index * pool->segments[segment].slot_bytes;
 }
 
+void *hc_pool_segment_data(struct hc_pool *pool, hc_slot_id slot, uint64_t *size_bytes_p)
+{
+	uint32_t segment, index;
+
+	hc_pool_locate(pool, slot, &segment, &index);
+	*size_bytes_p = pool->segment_bytes;
+	return hc_segment_data(pool, segment);
+}
+
 uint64_t hc_pool_slot_size(struct hc_pool *pool, hc_slot_id slot)
 {
 	uint32_t segment, index;
