@@ -4,6 +4,7 @@
 #ifndef HICACHE_INTERNAL_H
 #define HICACHE_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "hicache.h"
@@ -14,6 +15,8 @@
 
 #define HC_PUBLIC "hicache"
 
+#define HC_PUBLISH_PARAMS_BYTES_MIN offsetof(struct hicache_publish_params, parents)
+
 struct hicache {
 	struct hc_node *node;
 	struct hc_registry *registry;
@@ -21,7 +24,7 @@ struct hicache {
 	int pid; /* of the process that opened it */
 	_Atomic uint64_t n_leased;
 	_Atomic uint64_t n_reserved;
-	_Atomic uint64_t n_handles; /* spaces and series */
+	_Atomic uint64_t n_handles; /* spaces, series and transfers */
 };
 
 struct hicache_space {
@@ -60,6 +63,12 @@ static inline bool hc_public_foreign(const struct hicache *hc)
 	return hc->pid != (int)getpid();
 }
 
+static inline struct hc_key hc_public_key(const struct hicache_series *series,
+					  const struct hicache_hash *hash)
+{
+	return (struct hc_key){series->id, *hc_public_hashes(hash)};
+}
+
 static inline uint64_t hc_public_deadline(uint32_t timeout_ms)
 {
 	return hc_clock_now_ns() + timeout_ms * HC_NS_PER_MS;
@@ -72,5 +81,29 @@ int hc_public_params(const char *what, const void *given, size_t min_bytes, void
 		     size_t bytes) HC_MUST_CHECK;
 /* The other way: fills as much of the caller's structure as it has; its size stays. */
 int hc_public_fill(const char *what, void *given, const void *own, size_t bytes) HC_MUST_CHECK;
+
+/* Whether a name of the series can hold the hash: all digits beyond its own are 0, and the path
+ * reads back as it. */
+int hc_public_nameable(const struct hicache_series *series, const struct hc_hash *hash);
+void hc_public_publish_item(const struct hicache_series *series, const struct hicache_hash *hashes,
+			    size_t i, const struct hicache_publish_params *params,
+			    uint64_t size_bytes, struct hc_publish *item);
+
+struct hc_device;
+struct hc_pins;
+
+struct hicache_device {
+	struct hc_device *device;
+	struct hc_pins *pins;
+	int pid;
+	_Atomic uint64_t n_transfers;
+	pthread_mutex_t lock; /* the list of streams made here */
+	struct hc_public_stream *streams;
+};
+
+static inline bool hc_public_device_foreign(const struct hicache_device *device)
+{
+	return device->pid != (int)getpid();
+}
 
 #endif

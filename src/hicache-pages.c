@@ -8,7 +8,6 @@
  * The node takes whole batches of refs: one batch is one stamp of the eviction order. */
 #include "hicache-internal.h"
 
-#define HC_PUBLISH_PARAMS_BYTES_MIN offsetof(struct hicache_publish_params, parents)
 /* Batches up to this size need no memory of their own. */
 #define HC_BATCH_SMALL    64
 #define HC_SERIES_SET_MAX 64
@@ -67,12 +66,6 @@ int hicache_exists_prefix(struct hicache_series *const *series, size_t n_series,
 					 hc_public_hashes(hashes), n, flags & HICACHE_TOUCH)
 		 : 0;
 	return 0;
-}
-
-static struct hc_key hc_public_key(const struct hicache_series *series,
-				   const struct hicache_hash *hash)
-{
-	return (struct hc_key){series->id, *hc_public_hashes(hash)};
 }
 
 int hicache_page_stat(struct hicache_series *series, const struct hicache_hash *hash,
@@ -250,9 +243,7 @@ int hicache_abort(struct hicache *hc, struct hicache_page *pages, size_t n)
 	return 0;
 }
 
-/* Whether a name of the series can hold the hash: all digits beyond its own are 0, and the path
- * reads back as it. */
-static int hc_public_nameable(const struct hicache_series *series, const struct hc_hash *hash)
+int hc_public_nameable(const struct hicache_series *series, const struct hc_hash *hash)
 {
 	char name[HC_NAME_BYTES];
 	struct hc_key key = {series->id, *hash};
@@ -291,9 +282,9 @@ static int hc_publish_check(const struct hicache_series *series, const struct hi
 	return 0;
 }
 
-static void hc_publish_item(const struct hicache_series *series, const struct hicache_page *pages,
-			    const struct hicache_hash *hashes, size_t i,
-			    const struct hicache_publish_params *params, struct hc_publish *item)
+void hc_public_publish_item(const struct hicache_series *series, const struct hicache_hash *hashes,
+			    size_t i, const struct hicache_publish_params *params,
+			    uint64_t size_bytes, struct hc_publish *item)
 {
 	const struct hicache_hash *parent = i ? &hashes[i - 1] : params->parent;
 
@@ -304,7 +295,7 @@ static void hc_publish_item(const struct hicache_series *series, const struct hi
 		.depth = params->depths    ? params->depths[i]
 			 : params->parents ? 0
 					   : params->depth + (uint32_t)i,
-		.size_bytes = params->sizes_bytes ? params->sizes_bytes[i] : pages[i].size_bytes,
+		.size_bytes = size_bytes,
 		.owner = series->owner,
 	};
 	item->owner.mode &= 0666;
@@ -333,7 +324,10 @@ static size_t hc_publish_gather(struct hicache_series *series, struct hicache_pa
 			hc_node_abort(series->hc->node, &ref, 1);
 			continue;
 		}
-		hc_publish_item(series, pages, hashes, i, params, &items[n_items]);
+		hc_public_publish_item(series, hashes, i, params,
+				       params->sizes_bytes ? params->sizes_bytes[i]
+							   : pages[i].size_bytes,
+				       &items[n_items]);
 		refs[n_items] = ref;
 		place[n_items++] = i;
 	}

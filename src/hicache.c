@@ -187,8 +187,8 @@ int hicache_close(struct hicache *hc)
 	n_handles = atomic_load(&hc->n_handles);
 	if (n_leased || n_reserved || n_handles) {
 		hc_error(HC_PUBLIC,
-			 "close: %llu leased and %llu reserved pages are held and %llu spaces or "
-			 "series are open: "
+			 "close: %llu leased and %llu reserved pages are held and %llu spaces, "
+			 "series or transfers are open: "
 			 "release, publish or abort, and close them first",
 			 n_leased, n_reserved, n_handles);
 		return -EBUSY;

@@ -7,6 +7,13 @@
  *	hicache_page_hash -> hicache_exists_prefix -> hicache_acquire -> hicache_release
  *	hicache_reserve -> (fill) -> hicache_publish
  *
+ * Pages of an engine's tensors, on a GPU or in ordinary memory (SGLang's transfer engine):
+ *
+ *	hicache_device_open -> hicache_transfer_open
+ *	hicache_transfer_write -> hicache_transfer_poll -> hicache_transfer_publish
+ *	hicache_transfer_acquire -> hicache_transfer_load -> hicache_transfer_start_loading
+ *		-> hicache_transfer_wait_layer, for each layer -> hicache_transfer_poll
+ *
  * Errors: 0 or a negative errno; the reason goes to the log (hicache_log_sink_set), once. Outputs
  * come last and are written on success only, unless their page says otherwise. Any thread may call
  * anything with any handle; only a close must be the last call with its handle. Every call that can
@@ -84,7 +91,7 @@ struct hicache_params {
 HICACHE_API int hicache_open(const char *where, const struct hicache_params *params,
 			     struct hicache **hc_p);
 /* Writes what is not on disk yet (flush_ms), then ends. -EBUSY, and nothing happens, while pages
- * are held or spaces or series are open. NULL is accepted. */
+ * are held or spaces, series or transfers are open. NULL is accepted. */
 HICACHE_API int hicache_close(struct hicache *hc);
 
 /* --- spaces and series --- */
@@ -283,6 +290,174 @@ HICACHE_API int hicache_sync_pages(struct hicache_series *series, const struct h
 HICACHE_API int hicache_drop_memory(struct hicache *hc, uint32_t timeout_ms, uint64_t *n_dropped_p,
 				    uint64_t *n_kept_p);
 
+/* --- devices --- */
+
+struct hicache_device;   /* a GPU, or this machine's CPU */
+struct hicache_transfer; /* pages between an engine's tensors and host memory */
+
+struct hicache_device_params {
+	size_t size;
+	const char *library; /* the driver; NULL: libcuda.so.1 */
+	uint32_t flags;      /* HICACHE_DEVICE_* */
+};
+
+#define HICACHE_DEVICE_NO_BATCH 0x1u /* one call of the driver for each copy */
+
+struct hicache_device_info {
+	size_t size;
+	uint64_t free_bytes;       /* device memory; 0: unknown */
+	uint64_t registered_bytes; /* host memory that it reaches */
+	uint64_t n_errors;         /* calls that failed */
+	int32_t health;            /* 0, or -EIO: it is lost */
+	int32_t numa_node;         /* nearest; -1: unknown */
+	uint32_t driver_version;   /* of cuda, as 13000 */
+	uint32_t kernels;          /* 0 or 1: io backend kernel is possible */
+	uint32_t batches;          /* 0 or 1: a batch of copies is one call of the driver */
+	char kind[16];             /* "cuda", "cpu" */
+	char name[64];
+};
+
+/* what: "cuda" (device 0), "cuda:N", "cpu", or "auto" (cuda where there is one, else cpu). params
+ * may be NULL. -ENODEV: no driver, no GPU, or a driver that is too old; -ENOTSUP: built without. */
+HICACHE_API int hicache_device_open(const char *what, const struct hicache_device_params *params,
+				    struct hicache_device **device_p);
+/* -EBUSY, and nothing happens, while transfers or streams of it are open. NULL is accepted. */
+HICACHE_API int hicache_device_close(struct hicache_device *device);
+HICACHE_API int hicache_device_get(struct hicache_device *device, struct hicache_device_info *info);
+/* Streams for programs that have none; others pass their own (a CUstream as an integer). */
+HICACHE_API int hicache_stream_create(struct hicache_device *device, uint64_t *stream_p);
+HICACHE_API int hicache_stream_destroy(struct hicache_device *device, uint64_t stream);
+/* Waits until all that is on it has run. -ETIMEDOUT, -EIO, -EXDEV. */
+HICACHE_API int hicache_stream_sync(struct hicache_device *device, uint64_t stream,
+				    uint32_t timeout_ms);
+
+/* --- transfers --- */
+
+enum hicache_io {
+	HICACHE_IO_AUTO,   /* by the size of what is contiguous */
+	HICACHE_IO_DIRECT, /* copy engines */
+	HICACHE_IO_KERNEL  /* kernels on the device */
+};
+
+/* The engine allocates device pages: load is given them, evict_device is refused. */
+#define HICACHE_TRANSFER_ENGINE_PAGES 0x1u
+#define HICACHE_TRANSFER_NO_STAGING   0x2u /* no device memory is taken */
+
+struct hicache_transfer_params {
+	size_t size;
+	uint64_t device_pages; /* in each tensor */
+	/* Addresses of the engine's tensors, one a layer: K, and V but with MLA. Both NULL: they
+	 * are allocated. Strides in bytes; 0: tight, [page][token][head][dim]. */
+	const uint64_t *k, *v;
+	uint64_t page_stride, token_stride, head_stride;
+	/* Host memory of the caller's own, instead of the cache's pool: series is NULL then, kvspec
+	 * says what a page is, host_layout how the whole buffer lies ("layer_first", "page_first",
+	 * "page_first_direct", "page_head", "page_unified"). Begins at a multiple of 4,096. */
+	void *host;
+	uint64_t host_bytes;
+	const char *kvspec;
+	const char *host_layout;
+	uint32_t host_pages; /* of that; of the cache's pool: held at once, 0: as many as it has */
+	uint32_t io;         /* enum hicache_io */
+	uint64_t staging_bytes; /* of device memory, for each direction; 0: 32 MiB */
+	uint64_t bounce_bytes;  /* of pinned memory, where the pool cannot be registered; 0: 256 MiB
+				 */
+	uint32_t flags;         /* HICACHE_TRANSFER_* */
+};
+
+struct hicache_transfer_info {
+	size_t size;
+	uint64_t page_bytes;
+	uint32_t page_tokens;
+	uint32_t n_layers;
+	uint32_t device_pages;
+	uint32_t host_pages;
+	uint32_t device_free_pages;
+	uint32_t host_free_pages;
+};
+
+/* series: must be declared; or NULL, with params->host. */
+HICACHE_API int hicache_transfer_open(struct hicache_device *device, struct hicache_series *series,
+				      const struct hicache_transfer_params *params,
+				      struct hicache_transfer **transfer_p);
+/* Waits for what is in flight; host pages that are held are given back. -ETIMEDOUT: nothing
+ * happened. NULL is accepted. */
+HICACHE_API int hicache_transfer_close(struct hicache_transfer *transfer, uint32_t timeout_ms);
+HICACHE_API int hicache_transfer_get(struct hicache_transfer *transfer,
+				     struct hicache_transfer_info *info);
+/* The address of a layer's tensor; kv: 0 K, 1 V. */
+HICACHE_API int hicache_transfer_tensor(struct hicache_transfer *transfer, uint32_t layer,
+					uint32_t kv, uint64_t *addr_p);
+
+/* Default of a priority: in the order of the calls, oldest first. */
+#define HICACHE_PRIORITY_DEFAULT (-2147483647 - 1)
+#define HICACHE_NO_NODE          (-1)
+#define HICACHE_QUEUE_ONLY       0x1u /* write: hicache_transfer_start_writing starts it */
+#define HICACHE_GIVEN_PAGES      0x2u /* load: device_pages are the caller's, and an input */
+
+/* n free pages of the tensors. -ENOSPC: nothing was taken. */
+HICACHE_API int hicache_transfer_device_alloc(struct hicache_transfer *transfer, size_t n,
+					      uint32_t *device_pages);
+/* Device to host: takes n host pages, writes them after all that is on the stream: it must be the
+ * one that filled the device pages. -ENOSPC: no room, nothing happened: evict and call again. */
+HICACHE_API int hicache_transfer_write(struct hicache_transfer *transfer,
+				       const uint32_t *device_pages, size_t n, int32_t priority,
+				       int64_t node, uint32_t flags, uint64_t stream,
+				       uint32_t *host_pages);
+HICACHE_API int hicache_transfer_start_writing(struct hicache_transfer *transfer, uint64_t stream);
+/* Host to device, queued: takes n device pages unless they are given. */
+HICACHE_API int hicache_transfer_load(struct hicache_transfer *transfer, const uint32_t *host_pages,
+				      size_t n, int32_t priority, int64_t node, uint32_t flags,
+				      uint32_t *device_pages);
+/* Starts all that is queued as one, after all that is on the stream. *producer_p: for
+ * hicache_transfer_wait_layer; -1: nothing was queued. -EAGAIN: three loads are under way. */
+HICACHE_API int hicache_transfer_start_loading(struct hicache_transfer *transfer, uint64_t stream,
+					       int64_t *producer_p);
+/* The stream waits, on the device, until this layer is loaded. producer -1: nothing to wait for.
+ * -ESTALE: that load is long over. */
+HICACHE_API int hicache_transfer_wait_layer(struct hicache_transfer *transfer, int64_t producer,
+					    uint32_t layer, uint64_t stream);
+
+enum hicache_direction { HICACHE_LOADS, HICACHE_WRITES };
+
+struct hicache_ack {
+	size_t size;
+	uint64_t n_pages;
+	uint64_t size_bytes;
+	const int64_t *nodes; /* of each call that was merged, in order; until the next poll */
+	uint32_t n_nodes;
+	int32_t status;   /* 0, or why it failed */
+	int32_t priority; /* the smallest */
+};
+
+/* The next that ended, in the order of the starts; never waits. -EAGAIN: none. */
+HICACHE_API int hicache_transfer_poll(struct hicache_transfer *transfer, uint32_t direction,
+				      struct hicache_ack *ack);
+/* 1: all of its bytes are there; 0; -EINVAL. */
+HICACHE_API int hicache_transfer_host_complete(struct hicache_transfer *transfer,
+					       uint32_t host_page);
+/* Give pages back; those of a transfer under way when it has ended. -EINVAL: one is not taken, or
+ * named twice; nothing happened. */
+HICACHE_API int hicache_transfer_evict_device(struct hicache_transfer *transfer,
+					      const uint32_t *device_pages, size_t n);
+HICACHE_API int hicache_transfer_evict_host(struct hicache_transfer *transfer,
+					    const uint32_t *host_pages, size_t n);
+/* Drops what is queued and all acks, after what is under way has ended. Pages that were written or
+ * acquired stay taken. -ETIMEDOUT. */
+HICACHE_API int hicache_transfer_reset(struct hicache_transfer *transfer, uint32_t timeout_ms);
+
+/* As hicache_acquire: leading pages of the cache, as host pages that can be loaded until they are
+ * evicted. *n_p of them are held. */
+HICACHE_API int hicache_transfer_acquire(struct hicache_transfer *transfer,
+					 const struct hicache_hash *hashes, size_t n,
+					 uint32_t timeout_ms, uint32_t *host_pages, size_t *n_p);
+/* As hicache_publish, of host pages whose write has ended: nothing is copied, and their numbers are
+ * free again. -EBUSY: one is not written yet, or in use; nothing happened. */
+HICACHE_API int hicache_transfer_publish(struct hicache_transfer *transfer,
+					 const uint32_t *host_pages,
+					 const struct hicache_hash *hashes, size_t n,
+					 const struct hicache_publish_params *params, int *results);
+
 /* --- numbers --- */
 
 /* Return non-zero to stop. */
@@ -291,6 +466,10 @@ typedef int (*hicache_stat_each_t)(void *arg, const char *name, uint64_t value);
 HICACHE_API int hicache_stats_each(struct hicache *hc, hicache_stat_each_t each, void *arg);
 /* One of them. -ENOENT. */
 HICACHE_API int hicache_stats_get(struct hicache *hc, const char *name, uint64_t *value_p);
+
+/* The same of one transfer. */
+HICACHE_API int hicache_transfer_stats_each(struct hicache_transfer *transfer,
+					    hicache_stat_each_t each, void *arg);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Goal: the examples work with nothing but hicache.h and the library: contrib/examples/prefix.c as C11
 # (the second run reads what the first one stored; another tail computes only that; a page that is
-# damaged in the directory is a miss and is computed again), contrib/examples/smoke.py by ctypes.
+# damaged in the directory is a miss and is computed again), contrib/examples/transfer.c (tensors of
+# an engine on the CPU), contrib/examples/smoke.py by ctypes.
 . "${top_srcdir:-.}/tests/functions.sh"
 
 cc=${CC:-cc}
@@ -59,6 +60,19 @@ LD_LIBRARY_PATH=$lib "$tmp/prefix" "$tmp/foreign" 1 2 3 4 >"$tmp/out" 2>"$tmp/er
 	fail "a foreign directory was taken"
 grep -q 'is not a cache directory' "$tmp/err" || fail "the message: $(cat "$tmp/err")"
 assert_eq "the foreign file" precious "$(cat "$tmp/foreign/file")"
+
+# Pages of tensors to the cache and back.
+example=$top_srcdir/contrib/examples/transfer.c
+[ "$(wc -l <"$example")" -lt 100 ] || fail "$example has 100 lines or more"
+$cc -std=c11 -Wall -Wextra -Wpedantic -Werror "-I$top_srcdir/src" "$example" "-L$lib" -lhicache \
+	-o "$tmp/transfer" || fail "$example does not compile"
+LD_LIBRARY_PATH=$lib timeout 60 "$tmp/transfer" >"$tmp/out" 2>"$tmp/err" || {
+	cat "$tmp/out" "$tmp/err" >&2
+	fail "transfer"
+}
+assert_eq "what transfer says" "7 has ended: 4 pages
+8 has ended: 4 pages
+4 pages are the same" "$(cat "$tmp/out")"
 
 command -v python3 >/dev/null 2>&1 || {
 	echo "python3 is not installed: the library was not called from another language"

@@ -103,7 +103,7 @@ static void test_close_waits_for_its_users(void **state)
 	assert_int_equal(hicache_acquire(rig_series, h, 1, 0, pages, &n), 0);
 	assert_int_equal(hicache_reserve(rig_series, 0, -1, 1, RIG_TIMEOUT, pages + 1, &n), 0);
 	assert_int_equal(hicache_close(rig_hc), -EBUSY);
-	assert_error("1 leased and 1 reserved pages are held and 2 spaces or series");
+	assert_error("1 leased and 1 reserved pages are held and 2 spaces, series");
 	/* Each is given back its own way; a mistake does not lose the others. */
 	assert_int_equal(hicache_release(rig_hc, pages, 2), -EINVAL);
 	assert_error("publish or abort");
@@ -117,7 +117,7 @@ static void test_close_waits_for_its_users(void **state)
 	assert_non_null(pages[0].data);
 	assert_int_equal(hicache_release(rig_hc, pages, 2), 0);
 	assert_int_equal(hicache_close(rig_hc), -EBUSY);
-	assert_error("2 spaces or series");
+	assert_error("2 spaces, series");
 	rig_close();
 }
 

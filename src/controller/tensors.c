@@ -157,7 +157,8 @@ int hc_tensors_create(struct hc_device *device, const struct hc_plan_config *pla
 
 	if (!bytes || (plan->k && !plan->v != (g->n_kv == 1)) || (!plan->k && plan->v)) {
 		snprintf(error, HC_PLAN_ERROR_BYTES,
-			 "%llu pages on the device: the number, the strides or the tensors (K and V, "
+			 "%llu pages on the device: the number, the strides or the tensors (K and "
+			 "V, "
 			 "or K alone with MLA) cannot be",
 			 (unsigned long long)plan->device_pages);
 		return -EINVAL;

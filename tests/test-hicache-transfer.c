@@ -1,0 +1,956 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transfer half of hicache.h, through the shared library: host pages are slots of the cache's
+ * pool, or the caller's own memory. On the CPU and, where the device cuda was built, on the fake
+ * driver. What each call of the controller promises: test-controller.c. */
+#include <poll.h>
+#include <sys/mman.h>
+
+#include "hicache-rig.h"
+#ifdef HC_TEST_CUDA
+#include "tests/fake-cuda/rig.h"
+#endif
+
+enum { N = 8, LAYERS = 2, TOKENS = 16 };
+#define POOL (4 * HC_MIB)
+
+/* One of the ways to run: a device, and what of it is missing. */
+struct way {
+	const char *name, *device;
+	bool no_registration; /* of the fake driver */
+	bool no_kernels, no_batch;
+	uint32_t io;
+};
+
+static struct hicache_device *device;
+static struct hicache_transfer *transfer;
+static uint64_t stream;
+
+/* As rig_open, and small: hundreds are opened here. */
+static void cache_open(void)
+{
+	struct hicache_params params = {.size = sizeof(params),
+					.pool_bytes = POOL,
+					.segment_bytes = POOL,
+					.max_page_bytes = RIG_PAGE};
+
+	assert_int_equal(hicache_open("mem:", &params, &rig_hc), 0);
+	assert_int_equal(hicache_space_open(rig_hc, "m", HICACHE_CREATE, NULL, &rig_space), 0);
+	assert_int_equal(
+		hicache_series_open(rig_space, RIG_SPEC, NULL, HICACHE_CREATE, &rig_series), 0);
+}
+
+static void way_reset(const struct way *way)
+{
+#ifdef HC_TEST_CUDA
+	struct fake_cuda_config config = {.seed = 3,
+					  .delay_max_ns = 20 * HC_NS_PER_US,
+					  .no_registration = way->no_registration,
+					  .no_kernels = way->no_kernels,
+					  .no_batch = way->no_batch};
+
+	fake_load();
+	fake.reset(&config);
+#endif
+	(void)way;
+}
+
+static int device_open(const char *what, uint32_t flags)
+{
+	struct hicache_device_params params = {.size = sizeof(params), .flags = flags};
+
+#ifdef HC_TEST_CUDA
+	params.library = fake.path;
+#endif
+	return hicache_device_open(what, &params, &device);
+}
+
+static struct hicache_transfer_params params_of(const struct way *way)
+{
+	return (struct hicache_transfer_params){
+		.size = sizeof(struct hicache_transfer_params),
+		.device_pages = 4 * N,
+		.io = way->io,
+		.staging_bytes = 16 * RIG_PAGE,
+	};
+}
+
+static void transfer_open(const struct way *way)
+{
+	struct hicache_transfer_params params = params_of(way);
+
+	way_reset(way);
+	assert_int_equal(device_open(way->device, 0), 0);
+	assert_int_equal(hicache_stream_create(device, &stream), 0);
+	assert_int_equal(hicache_transfer_open(device, rig_series, &params, &transfer), 0);
+}
+
+static void engine_open(const struct way *way)
+{
+	cache_open();
+	transfer_open(way);
+}
+
+static void device_close(void)
+{
+	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
+	assert_int_equal(hicache_stream_destroy(device, stream), 0);
+	assert_int_equal(hicache_device_close(device), 0);
+	device = NULL;
+	transfer = NULL;
+#ifdef HC_TEST_CUDA
+	fake_check();
+#endif
+}
+
+static void engine_close(void)
+{
+	device_close();
+	rig_close();
+}
+
+static int pick(void *arg, const char *name, uint64_t value)
+{
+	struct {
+		const char *name;
+		uint64_t value;
+		bool found;
+	} *wanted = arg;
+
+	if (strcmp(name, wanted->name))
+		return 0;
+	wanted->value = value;
+	wanted->found = true;
+	return 1;
+}
+
+static uint64_t number(const char *name)
+{
+	struct {
+		const char *name;
+		uint64_t value;
+		bool found;
+	} wanted = {.name = name};
+
+	assert_int_equal(hicache_transfer_stats_each(transfer, pick, &wanted), 1);
+	assert_true(wanted.found);
+	return wanted.value;
+}
+
+/* The next ack of the direction, by the deadline. */
+static int ack_take(uint32_t direction, struct hicache_ack *ack)
+{
+	uint64_t deadline_ns = hc_clock_now_ns() + RIG_TIMEOUT * HC_NS_PER_MS;
+	int rc;
+
+	*ack = (struct hicache_ack){.size = sizeof(*ack)};
+	while ((rc = hicache_transfer_poll(transfer, direction, ack)) == -EAGAIN &&
+	       hc_clock_now_ns() < deadline_ns)
+		ppoll(NULL, 0, &(struct timespec){.tv_nsec = 50000}, NULL);
+	return rc;
+}
+
+static void ack_expect(uint32_t direction, int64_t node, size_t n)
+{
+	struct hicache_ack ack;
+
+	assert_int_equal(ack_take(direction, &ack), 0);
+	assert_int_equal(ack.status, 0);
+	assert_int_equal(ack.n_nodes, 1);
+	assert_int_equal(ack.nodes[0], node);
+	assert_int_equal(ack.n_pages, n);
+	assert_int_equal(ack.size_bytes, n * RIG_PAGE);
+}
+
+static int forward(int64_t producer)
+{
+	int rc = 0;
+
+	for (uint32_t layer = 0; layer < LAYERS && !rc; layer++)
+		rc = hicache_transfer_wait_layer(transfer, producer, layer, stream);
+	return rc;
+}
+
+/* Pages of the cache into device pages. */
+static void load_chain(const struct hicache_hash *hashes, uint32_t *device_pages)
+{
+	uint32_t host[N];
+	int64_t producer;
+	size_t got;
+
+	assert_int_equal(hicache_transfer_acquire(transfer, hashes, N, RIG_TIMEOUT, host, &got), 0);
+	assert_int_equal(got, N);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(hicache_transfer_host_complete(transfer, host[i]), 1);
+	assert_int_equal(hicache_transfer_load(transfer, host, N, HICACHE_PRIORITY_DEFAULT, 7, 0,
+					       device_pages),
+			 0);
+	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
+	assert_int_equal(forward(producer), 0);
+	/* Held until the load has ended, whatever is evicted. */
+	assert_int_equal(hicache_transfer_evict_host(transfer, host, N), 0);
+	ack_expect(HICACHE_LOADS, 7, N);
+}
+
+/* Goal: pages of the cache reach the device and come back as other pages, byte for byte, without a
+ * copy by the host; names appear at publish, not before; everything is given back. */
+static void test_round_trip(void **state)
+{
+	const struct way *way = *state;
+	struct hicache_hash from[N], to[N];
+	struct hicache_page pages[N];
+	uint32_t device_pages[N], host[N];
+	int results[N];
+	size_t got;
+
+	engine_open(way);
+	rig_chain(1, from, N);
+	rig_chain(1000, to, N);
+	rig_publish(from, N);
+	load_chain(from, device_pages);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, N, HICACHE_PRIORITY_DEFAULT,
+						9, 0, stream, host),
+			 0);
+	assert_int_equal(rig_prefix(rig_series, to, N), 0);
+	ack_expect(HICACHE_WRITES, 9, N);
+	assert_int_equal(hicache_transfer_publish(transfer, host, to, N, NULL, results), 0);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(results[i], 0);
+	assert_int_equal(rig_prefix(rig_series, to, N), N);
+	assert_int_equal(hicache_acquire(rig_series, to, N, RIG_TIMEOUT, pages, &got), 0);
+	assert_int_equal(got, N);
+	for (size_t i = 0; i < N; i++)
+		assert_true(page_good(&pages[i], &from[i], 0));
+	assert_int_equal(hicache_release(rig_hc, pages, N), 0);
+	assert_int_equal(hicache_transfer_evict_device(transfer, device_pages, N), 0);
+	assert_int_equal(number("n_leased_pages"), 0);
+	assert_int_equal(number("device_free_pages"), 4 * N);
+	assert_int_equal(number("bounced_pages"), way->no_registration ? 2 * N : 0);
+	assert_true(number(way->no_registration ? "unregistered_segments"
+						: "registered_segments") >= 1);
+	assert_int_equal(number("loads") + number("writes"), 2);
+	assert_int_equal(number("way_copy") + number("way_staged") + number("way_kernel"), 2);
+	assert_int_equal(rig_stat("n_held"), 0);
+	engine_close();
+}
+
+/* Goal: what is held shows in the cache, keeps it open, and is given back by evict_host, by close,
+ * and by a publish of a page that was there. */
+static void test_held(void **state)
+{
+	struct hicache_hash from[N], to[N];
+	uint32_t device_pages[N], host[N], more[N];
+	uint64_t free_pages, used;
+	int results[N];
+	size_t got = 99;
+
+	engine_open(*state);
+	rig_chain(1, from, N);
+	rig_chain(1000, to, N);
+	assert_int_equal(hicache_transfer_acquire(transfer, from, N, 0, host, &got), -ENOENT);
+	assert_int_equal(got, 99);
+	rig_publish(from, N - 1);
+	used = rig_stat("pool_used_bytes");
+	free_pages = number("host_free_pages");
+	assert_int_equal(hicache_transfer_acquire(transfer, from, N, RIG_TIMEOUT, host, &got), 0);
+	assert_int_equal(got, N - 1);
+	assert_int_equal(rig_stat("n_held"), N - 1);
+	assert_int_equal(number("host_free_pages"), free_pages - (N - 1));
+	assert_int_equal(hicache_transfer_publish(transfer, host, to, 1, NULL, results), -EINVAL);
+	assert_int_equal(hicache_transfer_evict_host(transfer, host, N - 1), 0);
+	assert_int_equal(rig_stat("n_held"), 0);
+	assert_int_equal(hicache_transfer_evict_host(transfer, host, 1), -EINVAL);
+
+	/* Written, not published; and published where a page is. */
+	assert_int_equal(hicache_transfer_device_alloc(transfer, N, device_pages), 0);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 2, 1, 1, HICACHE_QUEUE_ONLY,
+						stream, host),
+			 0);
+	assert_int_equal(hicache_transfer_publish(transfer, host, to, 2, NULL, results), -EBUSY);
+	assert_int_equal(hicache_transfer_start_writing(transfer, stream), 0);
+	ack_expect(HICACHE_WRITES, 1, 2);
+	assert_true(rig_stat("pool_used_bytes") == used + 2 * RIG_PAGE);
+	assert_int_equal(hicache_transfer_publish(transfer, host, from, 2, NULL, results), 0);
+	assert_int_equal(results[0], -EEXIST);
+	assert_int_equal(results[1], -EEXIST);
+	assert_int_equal(rig_stat("pool_used_bytes"), used);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 2, 1, 2, 0, stream, host),
+			 0);
+	ack_expect(HICACHE_WRITES, 2, 2);
+	assert_int_equal(hicache_transfer_acquire(transfer, from, 2, RIG_TIMEOUT, more, &got), 0);
+	assert_int_equal(hicache_close(rig_hc), -EBUSY);
+	assert_error("transfers are open");
+	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
+	assert_int_equal(rig_stat("n_held"), 0);
+	assert_int_equal(rig_stat("pool_used_bytes"), used);
+	/* As engine_close, without the transfer. */
+	assert_int_equal(hicache_device_close(device), -EBUSY);
+	transfer = NULL;
+	engine_close();
+}
+
+/* Goal: a pool that is full of what is held refuses a write and changes nothing; room comes with
+ * evict_host. */
+static void test_pool_full(void **state)
+{
+	struct hicache_transfer_params params = params_of(*state);
+	struct hicache_transfer_info info = {.size = sizeof(info)};
+	uint32_t device_pages[4], host[4], more[4];
+
+	way_reset(*state);
+	cache_open();
+	assert_int_equal(device_open(((const struct way *)*state)->device, 0), 0);
+	assert_int_equal(hicache_stream_create(device, &stream), 0);
+	params.host_pages = 4;
+	assert_int_equal(hicache_transfer_open(device, rig_series, &params, &transfer), 0);
+	assert_int_equal(hicache_transfer_get(transfer, &info), 0);
+	assert_int_equal(info.host_pages, 4);
+	assert_int_equal(info.page_bytes, RIG_PAGE);
+	assert_int_equal(info.n_layers, LAYERS);
+	assert_int_equal(info.page_tokens, TOKENS);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 4, device_pages), 0);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 3, 0, 1, 0, stream, host),
+			 0);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 2, 0, 2, 0, stream, more),
+			 -ENOSPC);
+	ack_expect(HICACHE_WRITES, 1, 3);
+	assert_int_equal(number("writes"), 1);
+	assert_int_equal(number("n_leased_pages"), 0);
+	assert_int_equal(number("host_free_pages"), 1);
+	assert_int_equal(hicache_transfer_evict_host(transfer, host, 1), 0);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 2, 0, 2, 0, stream, more),
+			 0);
+	ack_expect(HICACHE_WRITES, 2, 2);
+	engine_close();
+}
+
+/* Goal: a quota of the space, and memory that is full of leases, are -EDQUOT and -ENOSPC. */
+static void test_no_room(void **state)
+{
+	struct hicache_space_params limit = {
+		.size = sizeof(limit), .quota_bytes = 3 * RIG_PAGE, .set = HICACHE_SET_QUOTA};
+	uint32_t device_pages[N], host[N];
+
+	engine_open(*state);
+	assert_int_equal(hicache_space_set(rig_space, &limit), 0);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, N, device_pages), 0);
+	assert_true(hicache_transfer_write(transfer, device_pages, N, 0, 1, 0, stream, host) < 0);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 3, 0, 1, 0, stream, host),
+			 0);
+	ack_expect(HICACHE_WRITES, 1, 3);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 1, 0, 2, 0, stream, host),
+			 -EDQUOT);
+	engine_close();
+}
+
+/* Goal: a load of pages whose write has been started and not finished gets the written bytes, or is
+ * refused (-EBUSY) where the CPU would have to wait; a page that a load reads is not published
+ * under it. */
+static void test_load_of_written(void **state)
+{
+	const struct way *way = *state;
+	struct hicache_hash from[N], to[N];
+	uint32_t first[N], second[N], host[N];
+	int results[N], rc;
+	int64_t producer;
+
+	engine_open(way);
+	rig_chain(1, from, N);
+	rig_chain(1000, to, N);
+	rig_publish(from, N);
+	load_chain(from, first);
+	assert_int_equal(hicache_transfer_write(transfer, first, N, HICACHE_PRIORITY_DEFAULT, 1,
+						HICACHE_QUEUE_ONLY, stream, host),
+			 0);
+	assert_int_equal(hicache_transfer_load(transfer, host, N, 0, 2, 0, second), -EBUSY);
+	assert_int_equal(hicache_transfer_start_writing(transfer, stream), 0);
+	rc = hicache_transfer_load(transfer, host, N, 0, 2, 0, second);
+	if (rc == -EBUSY) {
+		assert_true(way->no_registration);
+		ack_expect(HICACHE_WRITES, 1, N);
+		rc = hicache_transfer_load(transfer, host, N, 0, 2, 0, second);
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(hicache_transfer_publish(transfer, host, to, N, NULL, results), -EBUSY);
+	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
+	assert_int_equal(forward(producer), 0);
+	ack_expect(HICACHE_LOADS, 2, N);
+	assert_int_equal(hicache_transfer_evict_host(transfer, host, N), 0);
+	assert_int_equal(hicache_transfer_write(transfer, second, N, 0, 3, 0, stream, host), 0);
+	if (!way->no_registration)
+		ack_expect(HICACHE_WRITES, 1, N);
+	ack_expect(HICACHE_WRITES, 3, N);
+	assert_int_equal(hicache_transfer_publish(transfer, host, to, N, NULL, results), 0);
+	for (size_t i = 0; i < N; i++) {
+		struct hicache_page page;
+		size_t got;
+
+		assert_int_equal(hicache_acquire(rig_series, &to[i], 1, RIG_TIMEOUT, &page, &got),
+				 0);
+		assert_true(page_good(&page, &from[i], 0));
+		assert_int_equal(hicache_release(rig_hc, &page, 1), 0);
+	}
+	engine_close();
+}
+
+/* Goal: reset drops what is queued and its pages, and leaves what was acquired. */
+static void test_reset(void **state)
+{
+	struct hicache_ack ack = {.size = sizeof(ack)};
+	struct hicache_hash from[N];
+	uint32_t device_pages[N], host[N], written[2];
+	int64_t producer;
+	size_t got;
+
+	engine_open(*state);
+	rig_chain(1, from, N);
+	rig_publish(from, N);
+	for (int round = 0; round < 3; round++) {
+		assert_int_equal(
+			hicache_transfer_acquire(transfer, from, N, RIG_TIMEOUT, host, &got), 0);
+		assert_int_equal(hicache_transfer_load(transfer, host, N, 0, 1, 0, device_pages),
+				 0);
+		assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
+		assert_int_equal(hicache_transfer_write(transfer, device_pages, 2, 0, 1,
+							HICACHE_QUEUE_ONLY, stream, written),
+				 0);
+		assert_int_equal(hicache_transfer_reset(transfer, RIG_TIMEOUT), 0);
+		assert_int_equal(number("n_queued") + number("n_in_flight"), 0);
+		assert_int_equal(number("n_leased_pages"), 0);
+		assert_int_equal(rig_stat("n_held"), N);
+		assert_int_equal(hicache_transfer_wait_layer(transfer, producer, 0, stream),
+				 -ESTALE);
+		assert_int_equal(hicache_transfer_poll(transfer, HICACHE_LOADS, &ack), -EAGAIN);
+		assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
+		assert_int_equal(producer, -1);
+		assert_int_equal(forward(producer), 0);
+		assert_int_equal(hicache_transfer_evict_host(transfer, host, N), 0);
+		assert_int_equal(hicache_transfer_evict_device(transfer, device_pages, N), 0);
+	}
+	assert_int_equal(rig_stat("n_held"), 0);
+	engine_close();
+}
+
+/* Goal: hashes that no name of the series can hold are dropped with their result. */
+static void test_unnameable(void **state)
+{
+	struct hicache_series *series;
+	struct hicache_transfer_params params = params_of(*state);
+	uint32_t device_pages[2], host[2];
+	struct hicache_hash hashes[2];
+	int results[2] = {1, 1};
+
+	way_reset(*state);
+	cache_open();
+	assert_int_equal(
+		hicache_series_open(rig_space, RIG_SPEC, "x-{16}.bin", HICACHE_CREATE, &series), 0);
+	assert_int_equal(device_open(((const struct way *)*state)->device, 0), 0);
+	assert_int_equal(hicache_stream_create(device, &stream), 0);
+	assert_int_equal(hicache_transfer_open(device, series, &params, &transfer), 0);
+	/* The transfer does not need the handle. */
+	assert_int_equal(hicache_series_close(series), 0);
+	rig_chain(1, hashes, 2);
+	memset(hashes[1].bytes + 8, 0, 24);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 2, device_pages), 0);
+	assert_int_equal(hicache_transfer_write(transfer, device_pages, 2, 0, 1, 0, stream, host),
+			 0);
+	ack_expect(HICACHE_WRITES, 1, 2);
+	assert_int_equal(hicache_transfer_publish(transfer, host, hashes, 2, NULL, results), 0);
+	assert_int_equal(results[0], -EINVAL);
+	assert_int_equal(results[1], 0);
+	assert_int_equal(number("n_leased_pages"), 0);
+	assert_int_equal(rig_stat("n_pages"), 1);
+	engine_close();
+}
+
+#define ROW          ((uint64_t)TOKENS * 2 * 16 * 2)
+#define TENSOR_BYTES (LAYERS * N * 2 * ROW)
+
+/* Device pages 5, 2, 3 to host memory and from there to 0, 7, 1. */
+static void imported_trip(const uint8_t *tensors, const struct hicache_transfer_params *params)
+{
+	uint32_t pages[3] = {5, 2, 3}, other[3] = {0, 7, 1}, host[3];
+	struct hicache_hash hash = {{0}};
+	int64_t producer;
+	size_t got;
+	int result;
+
+	assert_int_equal(hicache_transfer_open(device, NULL, params, &transfer), 0);
+	assert_int_equal(hicache_transfer_write(transfer, pages, 3, 0, 1, 0, stream, host), 0);
+	ack_expect(HICACHE_WRITES, 1, 3);
+	assert_int_equal(hicache_transfer_load(transfer, host, 3, 0, 2, HICACHE_GIVEN_PAGES, other),
+			 0);
+	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
+	assert_int_equal(forward(producer), 0);
+	assert_int_equal(hicache_stream_sync(device, stream, RIG_TIMEOUT), 0);
+	ack_expect(HICACHE_LOADS, 2, 3);
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		for (int p = 0; p < 3; p++)
+			assert_memory_equal(tensors + (l * N + pages[p]) * 2 * ROW,
+					    tensors + (l * N + (uint64_t)other[p]) * 2 * ROW,
+					    2 * ROW);
+	}
+	assert_int_equal(hicache_transfer_evict_device(transfer, pages, 1), -EINVAL);
+	assert_int_equal(hicache_transfer_acquire(transfer, &hash, 1, 0, host, &got), -EINVAL);
+	assert_int_equal(hicache_transfer_publish(transfer, host, &hash, 1, NULL, &result),
+			 -EINVAL);
+	assert_error("the caller's");
+	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
+}
+
+/* Goal: an engine's tensors are imported by pointer and strides, K and V interleaved in one tensor
+ * of pages; its own host buffer in each of SGLang's layouts takes pages and gives them back. On the
+ * CPU, where tensors are ordinary memory. */
+static void test_imported(void **state)
+{
+	static const char *const layouts[] = {"layer_first", "page_first", "page_first_direct",
+					      "page_head", "page_unified"};
+	uint8_t *tensors = malloc(TENSOR_BYTES);
+	void *memory =
+		mmap(NULL, TENSOR_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint64_t k[LAYERS], v[LAYERS];
+
+	(void)state;
+	assert_non_null(tensors);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_int_equal(device_open("cpu", 0), 0);
+	assert_int_equal(hicache_stream_create(device, &stream), 0);
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		k[l] = (uintptr_t)tensors + l * N * 2 * ROW;
+		v[l] = k[l] + ROW;
+	}
+	for (size_t i = 0; i < HC_ARRAY_SIZE(layouts); i++) {
+		struct hicache_transfer_params params = {
+			.size = sizeof(params),
+			.device_pages = N,
+			.k = k,
+			.v = v,
+			.page_stride = 2 * ROW,
+			.host = memory,
+			.host_bytes = TENSOR_BYTES,
+			.host_pages = N,
+			.kvspec = RIG_SPEC,
+			.host_layout = layouts[i],
+			.flags = HICACHE_TRANSFER_ENGINE_PAGES,
+		};
+
+		for (uint64_t b = 0; b < TENSOR_BYTES; b++)
+			tensors[b] = (uint8_t)(b * 7 + b / ROW * 3 + i);
+		imported_trip(tensors, &params);
+	}
+	assert_int_equal(hicache_stream_destroy(device, stream), 0);
+	assert_int_equal(hicache_device_close(device), 0);
+	munmap(memory, TENSOR_BYTES);
+	free(tensors);
+}
+
+/* Goal: devices and streams that are none are refused by name. */
+static void test_device_refusals(void **state)
+{
+	const struct way *way = *state;
+	struct hicache_device_info info = {.size = sizeof(info)}, bad = {0};
+	struct hicache_device *other;
+
+	engine_open(way);
+	assert_int_equal(hicache_device_open("gpu", NULL, &other), -EINVAL);
+	assert_error("'gpu'");
+	assert_int_equal(hicache_device_open("cuda:", NULL, &other), -EINVAL);
+	assert_int_equal(hicache_device_open("cuda:1x", NULL, &other), -EINVAL);
+	assert_int_equal(hicache_device_open("cuda:99999", NULL, &other), -EINVAL);
+	assert_int_equal(hicache_device_open(NULL, NULL, &other), -EINVAL);
+	assert_int_equal(device_open("cpu", 0x80), -EINVAL);
+	assert_error("flags");
+	assert_int_equal(hicache_device_get(device, &bad), -EINVAL);
+	assert_int_equal(hicache_device_get(device, &info), 0);
+	assert_string_equal(info.kind, way->device);
+	assert_int_equal(info.health, 0);
+	assert_int_equal(hicache_stream_destroy(device, 0x1230), -EINVAL);
+	assert_int_equal(hicache_stream_sync(device, 0x1230, 0), -EXDEV);
+	assert_int_equal(hicache_stream_sync(device, stream, RIG_TIMEOUT), 0);
+	engine_close();
+}
+
+static void open_refused(struct hicache_series *series, struct hicache_transfer_params params,
+			 int rc, const char *words)
+{
+	struct hicache_transfer *other;
+
+	assert_int_equal(hicache_transfer_open(device, series, &params, &other), rc);
+	assert_error(words);
+}
+
+/* Goal: every bad parameter of an open is refused by name, and leaves nothing. */
+static void test_open_refusals(void **state)
+{
+	struct hicache_transfer_params bad = params_of(*state);
+	struct hicache_series *undeclared;
+	uint32_t odd;
+
+	engine_open(*state);
+	bad.size = 8;
+	open_refused(rig_series, bad, -EINVAL, "sizeof");
+	bad.size = sizeof(bad);
+	bad.flags = 0x100;
+	open_refused(rig_series, bad, -EINVAL, "flags 0x100");
+	bad.flags = 0;
+	bad.io = 9;
+	open_refused(rig_series, bad, -EINVAL, "io 9");
+	bad.io = 0;
+	bad.page_stride = 4096;
+	open_refused(rig_series, bad, -EINVAL, "strides");
+	bad.page_stride = 0;
+	bad.device_pages = 0;
+	open_refused(rig_series, bad, -EINVAL, "0 device pages");
+	bad.device_pages = 4;
+	open_refused(NULL, bad, -EINVAL, "a series, or host memory");
+	bad.host = (void *)(uintptr_t)4096;
+	open_refused(rig_series, bad, -EINVAL, "a series, or host memory");
+	bad.kvspec = "layers=2";
+	open_refused(NULL, bad, -EINVAL, "kvspec");
+	bad.kvspec = RIG_SPEC;
+	bad.host_layout = "upside_down";
+	open_refused(NULL, bad, -EINVAL, "'upside_down'");
+	bad.host_layout = "page_first";
+	open_refused(NULL, bad, -EINVAL, "0 pages");
+	bad.host_pages = 100;
+	bad.host_bytes = 4096;
+	open_refused(NULL, bad, -EINVAL, "does not hold");
+	bad.host = &odd;
+	open_refused(NULL, bad, -EINVAL, "multiple of 4096");
+	assert_int_equal(
+		hicache_series_open(rig_space, NULL, "u/{64}.x", HICACHE_CREATE, &undeclared), 0);
+	open_refused(undeclared, params_of(*state), -ENODATA, "not declared");
+	assert_int_equal(hicache_series_close(undeclared), 0);
+	engine_close();
+}
+
+/* Goal: pages, streams, layers and producers that are none are refused, and nothing is taken. */
+static void test_refusals(void **state)
+{
+	struct hicache_ack ack = {0};
+	uint32_t page = 0;
+	int64_t producer;
+	uint64_t addr;
+
+	engine_open(*state);
+	assert_int_equal(hicache_transfer_tensor(transfer, LAYERS, 0, &addr), -EINVAL);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 0, &page), -EINVAL);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 4 * N + 1, &page), -ENOSPC);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, stream, &page),
+			 -EINVAL);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 1, &page), 0);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0x10, stream, &page),
+			 -EINVAL);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, 0x1230, &page),
+			 -EXDEV);
+	assert_int_equal(hicache_transfer_load(transfer, &page, 1, 0, 0, 0, &page), -EINVAL);
+	assert_int_equal(hicache_transfer_start_loading(transfer, 0x1230, &producer), -EXDEV);
+	assert_int_equal(hicache_transfer_wait_layer(transfer, 5, 0, stream), -EINVAL);
+	assert_int_equal(hicache_transfer_wait_layer(transfer, -2, 0, stream), -EINVAL);
+	assert_int_equal(hicache_transfer_poll(transfer, 2, &ack), -EINVAL);
+	assert_int_equal(hicache_transfer_host_complete(transfer, UINT32_MAX), -EINVAL);
+	assert_int_equal(number("host_free_pages"), POOL / RIG_PAGE);
+	assert_int_equal(number("n_leased_pages"), 0);
+	assert_int_equal(rig_stat("n_held"), 0);
+	engine_close();
+}
+
+/* Goal: handles that came over a fork are refused. */
+static void test_fork(void **state)
+{
+	struct hicache_transfer_info info = {.size = sizeof(info)};
+	int status;
+	pid_t pid;
+
+	engine_open(*state);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		uint32_t page = 0;
+		bool good = hicache_transfer_get(transfer, &info) == -ESTALE &&
+			    hicache_transfer_evict_host(transfer, &page, 1) == -ESTALE &&
+			    hicache_transfer_close(transfer, 0) == -ESTALE &&
+			    hicache_device_close(device) == -ESTALE;
+
+		_exit(good ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	engine_close();
+}
+
+/* Goal: two transfers of one device share the registration of the pool's segments. */
+static void test_two_transfers(void **state)
+{
+	struct hicache_transfer_params params = params_of(*state);
+	struct hicache_transfer *both[2];
+	struct hicache_hash from[N];
+	uint32_t device_pages[N];
+
+	engine_open(*state);
+	both[0] = transfer;
+	assert_int_equal(hicache_transfer_open(device, rig_series, &params, &both[1]), 0);
+	rig_chain(1, from, N);
+	rig_publish(from, N);
+	for (int i = 0; i < 2; i++) {
+		transfer = both[i];
+		load_chain(from, device_pages);
+		assert_int_equal(number("registered_segments"), 1);
+	}
+	assert_int_equal(hicache_transfer_close(both[0], RIG_TIMEOUT), 0);
+	assert_int_equal(hicache_transfer_evict_device(transfer, device_pages, N), 0);
+	load_chain(from, device_pages);
+	assert_int_equal(hicache_transfer_evict_device(transfer, device_pages, N), 0);
+	engine_close();
+}
+
+#ifdef HC_TEST_CUDA
+/* Goal: no driver, no GPU, an old driver: -ENODEV by name, and the CPU where any device will do. */
+static void test_no_device(void **state)
+{
+	struct fake_cuda_config none = {.no_devices = true}, old = {.old_driver = true};
+	struct hicache_device_params absent = {.size = sizeof(absent),
+					       .library = "/nonexistent/libcuda.so.1"};
+	struct hicache_device_info info = {.size = sizeof(info)};
+
+	(void)state;
+	fake_load();
+	for (int i = 0; i < 3; i++) {
+		struct hicache_device_params params = absent;
+
+		if (i)
+			params.library = fake.path;
+		fake.reset(i == 1 ? &none : &old);
+		assert_int_equal(hicache_device_open("cuda:0", &params, &device), -ENODEV);
+		assert_error("cuda:0");
+		assert_int_equal(hicache_device_open("auto", &params, &device), 0);
+		assert_int_equal(hicache_device_get(device, &info), 0);
+		assert_string_equal(info.kind, "cpu");
+		assert_int_equal(hicache_device_close(device), 0);
+	}
+	device = NULL;
+	fake_check();
+}
+
+/* Goal: a stream that is being captured is -EBUSY, before anything was taken. */
+static void test_capture(void **state)
+{
+	uint32_t page, host;
+	int64_t producer;
+
+	engine_open(*state);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 1, &page), 0);
+	assert_int_equal(fake.capture(stream, true), 0);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, stream, &host),
+			 -EBUSY);
+	assert_int_equal(number("n_queued"), 0);
+	assert_int_equal(number("host_free_pages"), POOL / RIG_PAGE);
+	assert_int_equal(fake.capture(stream, false), 0);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 3, 0, stream, &host), 0);
+	ack_expect(HICACHE_WRITES, 3, 1);
+	assert_int_equal(
+		hicache_transfer_load(transfer, &host, 1, 0, 4, HICACHE_GIVEN_PAGES, &page), 0);
+	assert_int_equal(fake.capture(stream, true), 0);
+	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), -EBUSY);
+	assert_int_equal(fake.capture(stream, false), 0);
+	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
+	assert_int_equal(forward(producer), 0);
+	ack_expect(HICACHE_LOADS, 4, 1);
+	engine_close();
+}
+
+/* A load of `from` and a write of it to `to`, each step of which may fail. True: all went well. */
+static bool one_life(const struct hicache_hash *from, const struct hicache_hash *to)
+{
+	uint32_t host[N], written[N], device_pages[N];
+	struct hicache_ack ack;
+	int results[N];
+	int64_t producer;
+	size_t got;
+	int rc;
+
+	assert_int_equal(hicache_transfer_acquire(transfer, from, N, RIG_TIMEOUT, host, &got), 0);
+	rc = hicache_transfer_load(transfer, host, N, 0, 1, 0, device_pages);
+	if (!rc)
+		rc = hicache_transfer_start_loading(transfer, stream, &producer);
+	if (!rc && producer >= 0)
+		rc = forward(producer);
+	if (rc || ack_take(HICACHE_LOADS, &ack) || ack.status)
+		return false;
+	rc = hicache_transfer_write(transfer, device_pages, N, 0, 2, 0, stream, written);
+	if (rc || ack_take(HICACHE_WRITES, &ack) || ack.status)
+		return false;
+	assert_int_equal(hicache_transfer_publish(transfer, written, to, N, NULL, results), 0);
+	return true;
+}
+
+/* After whatever happened nothing hangs, and the cache has every page back. */
+static void close_after_failure(void)
+{
+	assert_int_equal(hicache_transfer_reset(transfer, RIG_TIMEOUT), 0);
+	assert_int_equal(number("n_leased_pages"), 0);
+	assert_int_equal(number("n_in_flight"), 0);
+	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
+	transfer = NULL;
+	assert_int_equal(rig_stat("n_held"), 0);
+}
+
+/* The cache has the bytes of `from` under the names of `to`. */
+static void rig_expect_as(const struct hicache_hash *to, const struct hicache_hash *from)
+{
+	struct hicache_page pages[N];
+	size_t got;
+
+	assert_int_equal(hicache_acquire(rig_series, to, N, RIG_TIMEOUT, pages, &got), 0);
+	assert_int_equal(got, N);
+	for (size_t i = 0; i < N; i++)
+		assert_true(page_good(&pages[i], &from[i], 0));
+	assert_int_equal(hicache_release(rig_hc, pages, N), 0);
+}
+
+/* In a cache that has `from`. */
+static bool fail_one(const struct way *way, uint64_t n, int result, bool sticky, bool *told_p)
+{
+	struct hicache_hash from[N], to[N];
+	const char *failed;
+	bool good;
+
+	transfer_open(way);
+	rig_chain(1, from, N);
+	rig_chain(1000, to, N);
+	fake.fail_nth(n, result, sticky);
+	good = one_life(from, to);
+	fake.calls(&failed);
+	if (!sticky || !failed)
+		fake.fail_nth(0, 0, false);
+	close_after_failure();
+	if (sticky && failed) {
+		/* What is lost does no more work. */
+		fake.abandon();
+		assert_int_equal(hicache_stream_destroy(device, stream), 0);
+		assert_int_equal(hicache_device_close(device), 0);
+		device = NULL;
+		fake.abandon();
+	} else {
+		device_close();
+	}
+	*told_p = failed && !good;
+	if (good)
+		rig_expect_as(to, from);
+	assert_int_equal(hicache_remove(rig_series, to, N, NULL), 0);
+	assert_int_equal(rig_stat("n_pages"), N);
+	assert_int_equal(rig_stat("pool_used_bytes"), N * RIG_PAGE);
+	return failed != NULL;
+}
+
+/* Goal: whichever call of the driver fails once during a load and a write of pages of the cache,
+ * somebody is told, every page goes back to the cache, nothing hangs and no wrong page is
+ * published. */
+static void test_each_call_fails(void **state)
+{
+	struct hicache_hash from[N];
+	uint64_t n, n_told = 0;
+	bool told;
+
+	cache_open();
+	rig_chain(1, from, N);
+	rig_publish(from, N);
+	for (n = 1; fail_one(*state, n, n % 2 ? 2 : 1, false, &told); n++)
+		n_told += told;
+	print_message("# %llu calls, %llu failures told\n", (unsigned long long)n - 1,
+		      (unsigned long long)n_told);
+	assert_true(n_told > 10);
+	rig_close();
+}
+
+/* Goal: a device that is lost ends everything with an error; pages of the cache that it may still
+ * have written into are kept until the transfer is closed. */
+static void test_device_lost(void **state)
+{
+	struct hicache_hash from[N];
+	uint64_t n, n_told = 0;
+	bool told;
+
+	cache_open();
+	rig_chain(1, from, N);
+	rig_publish(from, N);
+	/* The last call of all may be one that nothing hangs on. */
+	for (n = 1; fail_one(*state, n, 700, true, &told); n += 3)
+		n_told += told;
+	assert_true(n_told > 10);
+	rig_close();
+}
+#endif
+
+static const struct way ways[] = {
+	{.name = "cpu", .device = "cpu"},
+	{.name = "cpu, direct", .device = "cpu", .io = HICACHE_IO_DIRECT},
+#ifdef HC_TEST_CUDA
+	{.name = "cuda", .device = "cuda"},
+	{.name = "cuda, direct, no batches",
+	 .device = "cuda",
+	 .no_batch = true,
+	 .io = HICACHE_IO_DIRECT},
+	{.name = "cuda, kernel", .device = "cuda", .io = HICACHE_IO_KERNEL},
+	{.name = "cuda, no kernels", .device = "cuda", .no_kernels = true},
+	{.name = "cuda, no registration", .device = "cuda", .no_registration = true},
+#endif
+};
+
+static const struct CMUnitTest each[] = {
+	cmocka_unit_test(test_round_trip),
+	cmocka_unit_test(test_held),
+	cmocka_unit_test(test_pool_full),
+	cmocka_unit_test(test_no_room),
+	cmocka_unit_test(test_load_of_written),
+	cmocka_unit_test(test_reset),
+	cmocka_unit_test(test_unnameable),
+	cmocka_unit_test(test_device_refusals),
+	cmocka_unit_test(test_open_refusals),
+	cmocka_unit_test(test_refusals),
+	cmocka_unit_test(test_fork),
+	cmocka_unit_test(test_two_transfers),
+#ifdef HC_TEST_CUDA
+	cmocka_unit_test(test_capture),
+	cmocka_unit_test(test_each_call_fails),
+	cmocka_unit_test(test_device_lost),
+#endif
+};
+
+static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 2];
+static char names[HC_ARRAY_SIZE(all)][96];
+
+static bool suits(CMUnitTestFunction test, const struct way *way)
+{
+#ifdef HC_TEST_CUDA
+	if (test == test_each_call_fails || test == test_device_lost)
+		return !strcmp(way->device, "cuda") && !way->no_kernels;
+	if (test == test_capture)
+		return !strcmp(way->device, "cuda");
+#endif
+	return test != test_two_transfers || !way->no_registration;
+}
+
+int main(void)
+{
+	size_t n = 0;
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	for (size_t i = 0; i < HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each); i++) {
+		const struct way *way = &ways[i / HC_ARRAY_SIZE(each)];
+
+		all[n] = each[i % HC_ARRAY_SIZE(each)];
+		if (!suits(all[n].test_func, way))
+			continue;
+		snprintf(names[n], sizeof(names[n]), "%s on %s", all[n].name, way->name);
+		all[n].name = names[n];
+		all[n].initial_state = (void *)(uintptr_t)way;
+		all[n].setup_func = NULL;
+		n++;
+	}
+	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_imported);
+#ifdef HC_TEST_CUDA
+	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_device);
+#endif
+	hicache_log_sink_set(rig_log, NULL);
+	return _cmocka_run_group_tests("hicache-transfer", all, n, NULL, NULL);
+}
