@@ -23,11 +23,12 @@ struct world {
 static void world_open(void **state, struct world *w, enum hc_io io)
 {
 	const struct backend *backend = *state;
+	bool large = is_gpu(backend) && !getenv("HC_CHECK_DEVICE_SMALL");
 	char error[HC_PLAN_ERROR_BYTES] = "";
 
 	assert_int_equal(backend->open(&w->device), 0);
-	w->burden_bytes = is_gpu(backend) ? 256 * HC_MIB : 64 * HC_KIB;
-	w->n_burdens = is_gpu(backend) ? 32 : 8;
+	w->burden_bytes = large ? 256 * HC_MIB : 64 * HC_KIB;
+	w->n_burdens = large ? 32 : 8;
 	w->from = device_buffer(w->device, w->burden_bytes);
 	for (int i = 0; i < STREAMS; i++)
 		w->to[i] = device_buffer(w->device, w->burden_bytes);

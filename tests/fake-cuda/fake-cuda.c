@@ -49,7 +49,7 @@ static struct CUstream_st *streams, *legacy, *foreign;
 static struct CUevent_st *events;
 static struct CUctx_st primary, other_context;
 static struct CUmod_st module;
-static struct CUfunc_st functions[HC_PAGE_COPY_KINDS];
+static struct CUfunc_st functions[HC_PAGE_COPY_KINDS + 1]; /* the last: a matrix product */
 static struct fake_cuda_live live;
 static uint64_t n_calls, fail_at;
 static CUresult fail_with, stuck;
@@ -279,8 +279,13 @@ EXPORT uint64_t fake_cuda_foreign(void)
 
 static CUresult fake_init(unsigned int flags)
 {
-	CUresult result = begin("cuInit");
+	CUresult result;
 
+	/* Opened by a program that knows nothing of our controls. */
+	if (!device)
+		fake_cuda_reset(&(struct fake_cuda_config){
+			.seed = 1, .no_devices = getenv("FAKE_CUDA_NO_DEVICES") != NULL});
+	result = begin("cuInit");
 	return result ? result : end(CUDA_SUCCESS);
 }
 
@@ -461,13 +466,13 @@ static CUresult fake_module_unload(CUmodule m)
 
 static CUresult fake_module_function(CUfunction *function, CUmodule m, const char *name)
 {
-	static const char *const names[] = {"hc_page_gather", "hc_page_scatter",
-					    "hc_page_relayout"};
+	static const char *const names[] = {"hc_page_gather", "hc_page_scatter", "hc_page_relayout",
+					    "hc_check_product"};
 	CUresult result = begin_in_context("cuModuleGetFunction");
 
 	if (result)
 		return result;
-	for (int i = 0; i < HC_PAGE_COPY_KINDS; i++) {
+	for (size_t i = 0; i < HC_ARRAY_SIZE(names); i++) {
 		if (!strcmp(name, names[i])) {
 			functions[i].kind = (enum hc_page_copy_kind)i;
 			*function = &functions[i];
@@ -904,9 +909,14 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
 {
 	const struct hc_page_copy *copy = args[0];
 	struct CUstream_st *s;
-	CUresult result = begin_work("cuLaunchKernel", stream, &s);
+	CUresult result;
 	int err;
 
+	/* Of a product only what it reads and writes, and that it takes its time. */
+	if (function->kind == HC_PAGE_COPY_KINDS)
+		return fake_copy(*(CUdeviceptr *)args[2], *(CUdeviceptr *)args[0],
+				 *(uint32_t *)args[3] * sizeof(float), stream);
+	result = begin_work("cuLaunchKernel", stream, &s);
 	if (result)
 		return result;
 	if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != 1024 || block_y != 1 ||
