@@ -442,6 +442,68 @@ static void test_batch_limit(void **state)
 	close_engine(&e, device);
 }
 
+/* One load on the device that runs only when it is told to. early[l]: times that a consumer of
+ * layer l was through before layer l + 1 was there. */
+static void one_layered_load(struct engine *e, uint64_t seed, uint32_t early[LAYERS])
+{
+	struct hc_device_event *through[LAYERS];
+	uint32_t page, host, loaded;
+	bool reached[LAYERS] = {false};
+	struct hc_producer producer;
+	struct hc_op *op;
+
+	fill_pages(e, &page, 1);
+	assert_int_equal(engine_write(e, &page, 1, 1, &host), 0);
+	ack_is(e, HC_PLAN_WRITE, 1);
+	hc_step_reseed(e->device, seed);
+	assert_int_equal(engine_load(e, &host, 1, 2, &loaded), 0);
+	assert_int_equal(hc_transfer_start_loading(e->transfer, e->handle, &producer), 0);
+	op = &e->transfer->lines[HC_PLAN_LOAD].ops[producer.index];
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		through[l] = new_event(e->device);
+		assert_int_equal(engine_forward(e, producer, &loaded, 1, l, l + 1), 0);
+		assert_int_equal(hc_device_event_record(through[l], e->stream), 0);
+	}
+	do {
+		for (uint32_t l = 0; l < LAYERS; l++) {
+			if (reached[l] || hc_device_event_query(through[l]))
+				continue;
+			reached[l] = true;
+			assert_int_equal(hc_device_event_query(op->layers[l]), 0);
+			early[l] += l + 1 < LAYERS && hc_device_event_query(op->layers[l + 1]);
+		}
+	} while (hc_step_run(e->device, 1));
+	assert_true(reached[LAYERS - 1]);
+	assert_true(engine_reads_good(e));
+	ack_is(e, HC_PLAN_LOAD, 2);
+	for (uint32_t l = 0; l < LAYERS; l++)
+		hc_device_event_destroy(through[l]);
+	assert_int_equal(hc_transfer_evict_device(e->transfer, &page, 1), 0);
+	assert_int_equal(hc_transfer_evict_device(e->transfer, &loaded, 1), 0);
+	assert_int_equal(hc_transfer_evict_host(e->transfer, &host, 1), 0);
+}
+
+/* Goal: wait_layer waits for that layer's bytes, and for no later layer; the caller does not wait.
+ * Method: the device is stepped by hand, one piece of work at a time, in many orders. */
+static void test_layers(void **state)
+{
+	struct hc_step_config config = {.seed = 1};
+	char error[HC_PLAN_ERROR_BYTES] = "";
+	uint32_t early[LAYERS] = {0};
+	struct hc_device *device;
+	struct engine e;
+
+	assert_int_equal(hc_step_open(&config, &device), 0);
+	assert_int_equal(engine_open(&e, device, HC_LAYOUT_PAGE_UNIFIED, false, HC_IO_DIRECT, 0,
+				     true, error),
+			 0);
+	for (uint64_t seed = 1; seed <= 200; seed++)
+		one_layered_load(&e, seed, early);
+	for (uint32_t l = 0; l + 1 < LAYERS; l++)
+		assert_true(early[l] > 0);
+	close_engine(&e, device);
+}
+
 struct worker {
 	struct engine *e;
 	pthread_t thread;
@@ -810,7 +872,7 @@ static const struct CMUnitTest each[] = {
 	cmocka_unit_test(test_refusals),
 };
 
-static struct CMUnitTest all[HC_ARRAY_SIZE(backends) * HC_ARRAY_SIZE(each) + 5];
+static struct CMUnitTest all[HC_ARRAY_SIZE(backends) * HC_ARRAY_SIZE(each) + 6];
 static char names[HC_ARRAY_SIZE(all)][96];
 
 int main(void)
@@ -836,6 +898,7 @@ int main(void)
 		n++;
 	}
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_slots);
+	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_layers);
 #ifdef HC_TEST_CUDA
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_registration);
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_poor_device);

@@ -654,6 +654,14 @@ static void test_refusals(void **state)
 	engine_close();
 }
 
+/* Goal: closing nothing is nothing, on every handle. */
+static void test_closed(void **state)
+{
+	(void)state;
+	assert_int_equal(hicache_transfer_close(NULL, 0), 0);
+	assert_int_equal(hicache_device_close(NULL), 0);
+}
+
 /* Goal: handles that came over a fork are refused. */
 static void test_fork(void **state)
 {
@@ -916,7 +924,7 @@ static const struct CMUnitTest each[] = {
 #endif
 };
 
-static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 2];
+static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 3];
 static char names[HC_ARRAY_SIZE(all)][96];
 
 static bool suits(CMUnitTestFunction test, const struct way *way)
@@ -948,6 +956,7 @@ int main(void)
 		n++;
 	}
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_imported);
+	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_closed);
 #ifdef HC_TEST_CUDA
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_device);
 #endif

@@ -4,11 +4,13 @@
 #include "hctest.h"
 
 #include <inttypes.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "pool/pool.h"
+#include "pool/internal.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rng.h"
@@ -628,13 +630,64 @@ static void test_speed(void **state)
 	hc_pool_close(pool, false);
 }
 
+/* What another process does with the descriptor of a segment: reads what is there, cannot write
+ * through a read-only one, writes through its own mapping. 0, or the step that went wrong. */
+static int other_process(int fd, const char *text)
+{
+	char path[64];
+	int read_only;
+	char *bytes;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	read_only = open(path, O_RDONLY | O_CLOEXEC);
+	if (read_only < 0)
+		return 1;
+	bytes = mmap(NULL, SEGMENT_BYTES, PROT_READ, MAP_SHARED, read_only, 0);
+	if (bytes == MAP_FAILED || strcmp(bytes, text))
+		return 2;
+	if (!mprotect(bytes, SEGMENT_BYTES, PROT_READ | PROT_WRITE) || errno != EACCES)
+		return 3;
+	if (mmap(NULL, SEGMENT_BYTES, PROT_WRITE, MAP_SHARED, read_only, 0) != MAP_FAILED)
+		return 4;
+	bytes = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (bytes == MAP_FAILED)
+		return 5;
+	snprintf(bytes, 64, "written by the other");
+	return 0;
+}
+
+/* Goal: a segment is shared by its descriptor, and read only by a read-only one. Method: a memfd
+ * pool; a child maps it anew, for the parent's mapping does not come over a fork. */
+static void test_descriptor(void **state)
+{
+	struct hc_pool *pool = open_pool(1, SEGMENT_BYTES);
+	hc_slot_id slot = reserve_one(pool, &domain_a, 4096);
+	char *data = hc_pool_data(pool, slot);
+	uint64_t size_bytes;
+	int status;
+	pid_t pid;
+
+	assert_ptr_equal(hc_pool_segment_data(pool, slot, &size_bytes), data);
+	assert_int_equal(size_bytes, SEGMENT_BYTES);
+	snprintf(data, 64, "written by the owner");
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(other_process(pool->segments[0].fd, "written by the owner"));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_string_equal(data, "written by the other");
+	hc_pool_free(pool, slot);
+	hc_pool_close(pool, false);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_states),         cmocka_unit_test(test_programmer_errors),
 	cmocka_unit_test(test_reserve_limits), cmocka_unit_test(test_best_fit),
 	cmocka_unit_test(test_model),          cmocka_unit_test(test_drain),
 	cmocka_unit_test(test_two_sizes_fill), cmocka_unit_test(test_domain_zeroed),
 	cmocka_unit_test(test_numa),           cmocka_unit_test(test_threads),
-	cmocka_unit_test(test_speed),
+	cmocka_unit_test(test_descriptor),     cmocka_unit_test(test_speed),
 };
 
 HC_TEST_MAIN(tests)
