@@ -53,6 +53,8 @@ void hc_body_put(struct hc_body *body)
 		close(body->fd);
 	if (atomic_load(&body->of))
 		hc_openfile_release(body->fs, atomic_load(&body->of), false);
+	/* Not before: who found the body by its name pins the node by it. */
+	hc_tree_put(body->fs->tree, body->fnode);
 	hc_attrset_fini(&body->attrs);
 	pthread_rwlock_destroy(&body->rw);
 	free(body);
@@ -172,7 +174,6 @@ static void body_finish(struct hc_fs *fs, struct hc_body *body)
 		pthread_rwlock_unlock(&body->rw);
 		hc_tree_gone(fs->tree, body->fnode, &was);
 	}
-	hc_tree_put(fs->tree, body->fnode);
 	hc_body_put(body);
 }
 
@@ -319,7 +320,6 @@ int hc_body_create(struct hc_fs *fs, const struct hc_body_make *make, struct hc_
 	return 0;
 err_fnode:
 	hc_tree_gone(fs->tree, body->fnode, NULL);
-	hc_tree_put(fs->tree, body->fnode);
 err_body:
 	hc_body_put(body);
 	return err;
