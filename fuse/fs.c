@@ -265,6 +265,7 @@ static void *worker_main(void *arg)
 	struct fuse_session *session = crew->fs->session;
 	struct fuse_buf buf = {.mem = NULL};
 
+	pthread_setname_np(pthread_self(), "hc-fuse");
 	while (!fuse_session_exited(session)) {
 		int got = fuse_session_receive_buf(session, &buf);
 
@@ -289,6 +290,7 @@ static void *keeper_main(void *arg)
 	struct hc_crew *crew = arg;
 	struct hc_fs *fs = crew->fs;
 
+	pthread_setname_np(pthread_self(), "hc-fuse-keeper");
 	pthread_mutex_lock(&crew->lock);
 	for (unsigned round = 1; !crew->stopping; round++) {
 		(void)hc_cond_wait_until(&crew->changed, &crew->lock,

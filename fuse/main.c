@@ -161,6 +161,7 @@ static void *hc_signals_main(void *arg)
 				.tv_nsec = (long)(beat_ns % HC_NS_PER_S)};
 	sigset_t set;
 
+	pthread_setname_np(pthread_self(), "hc-signals");
 	hc_signals_set(&set);
 	for (;;) {
 		int number = beat_ns ? sigtimedwait(&set, NULL, &beat) : sigwaitinfo(&set, NULL);

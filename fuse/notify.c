@@ -137,6 +137,7 @@ static void *notifier_main(void *arg)
 {
 	struct hc_notifier *n = arg;
 
+	pthread_setname_np(pthread_self(), "hc-notify");
 	pthread_mutex_lock(&n->lock);
 	while (!n->stopping) {
 		bool all = n->all;

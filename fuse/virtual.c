@@ -448,6 +448,7 @@ static void *command_main(void *arg)
 	const struct hc_vfile *file = h->vnode->file;
 	FILE *answer = answer_file(h);
 
+	pthread_setname_np(pthread_self(), "hc-command");
 	if (answer) {
 		(void)file->write(v->fs->options.vfiles_arg, h->vnode->instance, &h->caller,
 				  h->line, answer, &h->cancel);

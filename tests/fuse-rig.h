@@ -345,7 +345,7 @@ static int frig_teardown(void **state)
 /* The node is up: rig->node. */
 static int frig_up(struct frig *f)
 {
-	struct hc_space_info space;
+	struct hc_space_info space = {0};
 	int err = frig_begin(&f->fs);
 
 	f->fs.node = f->rig->node;

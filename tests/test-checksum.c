@@ -72,22 +72,19 @@ static void test_definition(void **state)
 		for (int i = 0; i < 64; i++)                    \
 			((volatile char *)gap)[i] = (char)0xa5; \
 	}
-DIRTY(64)
-DIRTY(128)
-DIRTY(192) DIRTY(256) DIRTY(320) DIRTY(384) DIRTY(448) DIRTY(512) DIRTY(576) DIRTY(640) DIRTY(704)
-	DIRTY(768) DIRTY(832) DIRTY(896) DIRTY(960) DIRTY(1024) DIRTY(1088) DIRTY(1152) DIRTY(1216)
-		DIRTY(1280) DIRTY(1344) DIRTY(1408) DIRTY(1472) DIRTY(1536) DIRTY(1600) DIRTY(1664)
-			DIRTY(1728) DIRTY(1792) DIRTY(1856) DIRTY(1920) DIRTY(1984) DIRTY(2048)
+/* clang-format off */
+DIRTY(64) DIRTY(128) DIRTY(192) DIRTY(256) DIRTY(320) DIRTY(384) DIRTY(448) DIRTY(512)
+DIRTY(576) DIRTY(640) DIRTY(704) DIRTY(768) DIRTY(832) DIRTY(896) DIRTY(960) DIRTY(1024)
+DIRTY(1088) DIRTY(1152) DIRTY(1216) DIRTY(1280) DIRTY(1344) DIRTY(1408) DIRTY(1472) DIRTY(1536)
+DIRTY(1600) DIRTY(1664) DIRTY(1728) DIRTY(1792) DIRTY(1856) DIRTY(1920) DIRTY(1984) DIRTY(2048)
 
-				static void (*const dirty[])(void) = {
-					dirty_64,   dirty_128,  dirty_192,  dirty_256,  dirty_320,
-					dirty_384,  dirty_448,  dirty_512,  dirty_576,  dirty_640,
-					dirty_704,  dirty_768,  dirty_832,  dirty_896,  dirty_960,
-					dirty_1024, dirty_1088, dirty_1152, dirty_1216, dirty_1280,
-					dirty_1344, dirty_1408, dirty_1472, dirty_1536, dirty_1600,
-					dirty_1664, dirty_1728, dirty_1792, dirty_1856, dirty_1920,
-					dirty_1984, dirty_2048,
+static void (*const dirty[])(void) = {
+	dirty_64, dirty_128, dirty_192, dirty_256, dirty_320, dirty_384, dirty_448, dirty_512,
+	dirty_576, dirty_640, dirty_704, dirty_768, dirty_832, dirty_896, dirty_960, dirty_1024,
+	dirty_1088, dirty_1152, dirty_1216, dirty_1280, dirty_1344, dirty_1408, dirty_1472, dirty_1536,
+	dirty_1600, dirty_1664, dirty_1728, dirty_1792, dirty_1856, dirty_1920, dirty_1984, dirty_2048,
 };
+/* clang-format on */
 
 /* XXH3's state keeps a secret made from the seed: what an earlier call left of it on the stack, and
  * others have written over, must not be believed. */

@@ -263,8 +263,9 @@ static void test_schedules(void **state)
 			(uint32_t)((world + 1) * (SCHEDULES + 400) / HC_ARRAY_SIZE(worlds));
 
 		while (n < until) {
-			struct round r = {.e = &e, .seed = ++seed};
+			struct round r = {.e = &e};
 
+			r.seed = ++seed;
 			hc_step_reseed(device, seed);
 			if (!run_round(&r))
 				fail_msg("world %zu, seed %llu", world, (unsigned long long)seed);

@@ -47,6 +47,7 @@ static unsigned char *read_cubin(const char *arch, size_t *size_p)
 	file = fopen(path, "rb");
 	if (!file)
 		fail_msg("%s: %s", path, strerror(errno));
+	hc_assert(file);
 	assert_int_equal(fseek(file, 0, SEEK_END), 0);
 	size = ftell(file);
 	if (!size) {

@@ -140,8 +140,8 @@ static void test_one_disk_out(void **state)
 	rig_flush(rig);
 }
 
-/* ENOSPC is a failed backup, never a failure of the cache. What fits into the pool stays whole; in a
- * full pool pages go on being published, and what is left is backed up once there is room. */
+/* ENOSPC is a failed backup, never a failure of the cache. What fits into the pool stays whole; in
+ * a full pool pages go on being published, and what is left is backed up once there is room. */
 static void test_full_at_put(void **state)
 {
 	struct rig *rig = *state;

@@ -160,6 +160,7 @@ void *hc_transfer_progress_main(void *arg)
 {
 	struct hc_transfer *t = arg;
 
+	pthread_setname_np(pthread_self(), "hc-transfer");
 	pthread_mutex_lock(&t->lock);
 	while (!t->stop) {
 		uint32_t n_running = t->lines[0].n_running + t->lines[1].n_running;

@@ -89,6 +89,7 @@ static void *stream_main(void *arg)
 	struct cpu_stream *stream = arg;
 	struct hc_cpu *cpu = cpu_of(stream->soft.base.device);
 
+	pthread_setname_np(pthread_self(), "hc-stream");
 	pthread_mutex_lock(&cpu->lock);
 	for (;;) {
 		struct hc_soft_op *op;

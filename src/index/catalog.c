@@ -442,6 +442,7 @@ static void *hc_catalog_main(void *arg)
 	struct hc_catalog *c = arg;
 	int n_tries = 0;
 
+	pthread_setname_np(pthread_self(), "hc-catalog");
 	for (;;) {
 		uint64_t due_ns;
 		bool stop;

@@ -2,10 +2,13 @@
 /* The catalog: LMDB tables of everything that must be known after a restart, plus a journal that
  * makes small changes survive kill -9 before their commit.
  *
- *   CATALOGDIR/catalog.mdb     tables: pages (key: sequence), dirs, files, spaces, meta, attrs; keys
- * 8 bytes big-endian CATALOGDIR/journal.0, .1   records of changes with `now`, replayed at open up to
- * the last committed ticket CATALOGDIR/recency         flat array (sequence, stamp, hits), replaced
- * every few minutes and at close
+ * In CATALOGDIR: catalog.mdb, the tables pages (key: sequence), dirs, files, spaces, meta, attrs;
+ * keys are 8 bytes, big-endian.
+ *
+ * journal.0 and .1, records of changes with `now`, replayed at open up to the last committed
+ * ticket.
+ *
+ * recency, a flat array (sequence, stamp, hits), replaced every few minutes and at close.
  *
  * Every change gets a ticket, in queue order. One thread owns the LMDB environment: it commits
  * (synced, never MDB_NOSYNC) every 100 ms, every 4,096 changes, or at once when somebody waits. The

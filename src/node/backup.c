@@ -651,6 +651,7 @@ static void *hc_backup_main(void *arg)
 {
 	struct hc_node *node = arg;
 
+	pthread_setname_np(pthread_self(), "hc-backup");
 	for (;;) {
 		struct hc_backup_item item;
 		bool got = false;

@@ -465,6 +465,7 @@ static void *hc_evict_main(void *arg)
 	struct hc_node *node = arg;
 	uint64_t seen[HC_CLASSES_MAX] = {0};
 
+	pthread_setname_np(pthread_self(), "hc-evict");
 	while (!atomic_load(&node->stop)) {
 		uint64_t rung = hc_wait_seen(&node->evict_bell);
 

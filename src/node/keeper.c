@@ -72,7 +72,8 @@ static bool hc_keeper_remove(struct hc_node *node, const struct hc_page_info *pa
 
 static bool hc_want_expired(struct hc_pick *pick, const struct hc_entry *entry)
 {
-	return !hc_entry_pinned(entry) && entry->mtime_ns < hc_node_expire_before(pick->node, entry->series);
+	return !hc_entry_pinned(entry) &&
+	       entry->mtime_ns < hc_node_expire_before(pick->node, entry->series);
 }
 
 static void hc_work_expired(struct hc_node *node, const struct hc_page_info *page)
@@ -465,6 +466,7 @@ static void *hc_keeper_main(void *arg)
 	uint64_t activity = UINT64_MAX, expired_ns = 0, out = 0, started_ns = hc_clock_now_ns();
 	bool swept = false;
 
+	pthread_setname_np(pthread_self(), "hc-keeper");
 	node->recency_ns = hc_clock_now_ns();
 	while (!atomic_load(&node->stop)) {
 		uint64_t rung = hc_wait_seen(&node->keeper_bell), now_ns = hc_clock_now_ns();

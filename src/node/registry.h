@@ -114,14 +114,24 @@ int hc_space_use(struct hc_registry *registry, uint32_t id, int64_t bytes,
 uint64_t hc_space_used(struct hc_registry *registry, uint32_t id);
 /* Counters of a space since the start, which only rise; counted by the node beside its own of the
  * same names. */
-#define HC_SPACE_COUNTERS(X)                                                                \
-	X(lookups)                                                                          \
-	X(lookup_hits)                                                                      \
-	X(hits_memory)                                                                      \
-	X(hits_disk)                                                                        \
-	X(misses) X(published) X(published_bytes) X(evicted_memory) X(evicted_memory_bytes) \
-		X(evicted_disk) X(evicted_disk_bytes) X(bad_checksum) X(bad_missing)        \
-			X(bad_adopted) X(backup_failed)
+/* clang-format off */
+#define HC_SPACE_COUNTERS(X) \
+	X(lookups) \
+	X(lookup_hits) \
+	X(hits_memory) \
+	X(hits_disk) \
+	X(misses) \
+	X(published) \
+	X(published_bytes) \
+	X(evicted_memory) \
+	X(evicted_memory_bytes) \
+	X(evicted_disk) \
+	X(evicted_disk_bytes) \
+	X(bad_checksum) \
+	X(bad_missing) \
+	X(bad_adopted) \
+	X(backup_failed)
+/* clang-format on */
 
 enum hc_space_counter {
 #define HC_SPACE_COUNTER_NAME(name) HC_SPACE_COUNT_##name,

@@ -166,7 +166,7 @@ int hc_name_of_page(struct hc_registry *registry, const struct hc_key *key,
 }
 
 int hc_name_of_listed(struct hc_registry *registry, const struct hc_key *key,
-		    char name[HC_NAME_BYTES])
+		      char name[HC_NAME_BYTES])
 {
 	const struct hc_series *series = hc_idmap_get(&registry->series, key->series);
 

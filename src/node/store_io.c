@@ -300,6 +300,7 @@ static void *hc_io_progress(void *arg)
 		{.fd = node->progress_fd, .events = POLLIN},
 	};
 
+	pthread_setname_np(pthread_self(), "hc-progress");
 	while (!atomic_load(&node->stop_progress)) {
 		bool waiting;
 

@@ -203,6 +203,7 @@ static void *hc_populate_main(void *arg)
 	struct hc_pool *pool = arg;
 	int rc = 0;
 
+	pthread_setname_np(pthread_self(), "hc-populate");
 	for (uint32_t i = 0; i < pool->n_segments; i++) {
 		int fd = -1;
 

@@ -98,8 +98,8 @@ static void hc_file_take_out(struct hc_file_disk *disk, const char *why)
 static void hc_file_log_failure(struct hc_file_disk *disk, const struct hc_store_request *request,
 				int error)
 {
-	static const char *const verbs[] = {"read",   "write",  "adopt",
-					    "verify", "remove", "quarantine", "open"};
+	static const char *const verbs[] = {"read",   "write",      "adopt", "verify",
+					    "remove", "quarantine", "open"};
 	uint64_t now_ns = hc_clock_now_ns();
 	uint64_t last_ns = atomic_load(&disk->logged_ns);
 	char path[160];

@@ -220,7 +220,7 @@ static int submission(const char *name, enum hc_io io)
 	if (err)
 		return err;
 	printf("submission, %-12s %6.2f us a page (128 pages, %u layers, runs of 4 KiB)\n", name,
-	       fastest_us / 128, N_LAYERS);
+	       fastest_us / 128, (unsigned)N_LAYERS);
 	world_close(&w);
 	return 0;
 }

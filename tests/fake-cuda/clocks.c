@@ -111,9 +111,12 @@ static void note(const struct access *now, const struct clock *clock)
 	if (now->slot && extend(now))
 		return;
 	if (n_accesses == room) {
+		struct access *more;
+
 		room = room ? 2 * room : 1024;
-		accesses = realloc(accesses, room * sizeof(*accesses));
-		hc_assert(accesses);
+		more = realloc(accesses, room * sizeof(*accesses));
+		hc_assert(more);
+		accesses = more;
 	}
 	accesses[n_accesses++] = *now;
 }
