@@ -60,6 +60,7 @@ struct hc_body {
 	struct hc_fs *fs;
 	atomic_uint n_refs;
 	uint64_t ino;
+	uint64_t moved_ino;     /* number of the page that is moved by it; 0: none */
 	struct hc_fnode *fnode; /* pinned until the body ends */
 	/* under hc_bodies.lock */
 	struct hc_bname *name; /* NULL: none */
@@ -217,8 +218,8 @@ bool hc_mark_set(struct hc_fs *fs, int tid, enum hc_mark_kind kind);
 /* A writer's mark that may be for this name. */
 enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const char *name);
 /* The thread's LOOKUP of a name, not of a directory, is told this node. A mark for another name is
- * over. */
-void hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uint64_t ino);
+ * over. True: it is the one that the mark is for. */
+bool hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uint64_t ino);
 /* A mark whose LOOKUP was told this node: an OPEN of it is the repeated one. */
 bool hc_mark_is_for(struct hc_fs *fs, int tid, uint64_t ino);
 /* Of such a mark: the name that was looked up. */

@@ -8,6 +8,8 @@
 struct hc_handles {
 	pthread_mutex_t lock;
 	struct hc_handle *buckets[HC_HANDLE_BUCKETS];
+	struct hc_handle *detached;
+	atomic_uint n_detached;
 };
 
 int hc_handles_create(struct hc_handles **handles_p)
@@ -60,12 +62,60 @@ struct hc_handle *hc_handle_new(struct hc_fs *fs, enum hc_hkind kind, struct hc_
 	return handle;
 }
 
+/* It tells of what its node tells again. */
+static void reattach_locked(struct hc_handles *handles, struct hc_handle *handle)
+{
+	struct hc_handle **place = &handles->detached;
+
+	if (!handle->detached_ino)
+		return;
+	while (*place != handle)
+		place = &(*place)->next_detached;
+	*place = handle->next_detached;
+	handle->detached_ino = 0;
+	atomic_fetch_sub(&handles->n_detached, 1);
+}
+
+void hc_handle_detach(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int tgid)
+{
+	struct hc_handles *handles = fs->handles;
+
+	pthread_mutex_lock(&handles->lock);
+	handle->detached_ino = ino;
+	handle->tgid = tgid;
+	handle->next_detached = handles->detached;
+	handles->detached = handle;
+	atomic_fetch_add(&handles->n_detached, 1);
+	pthread_mutex_unlock(&handles->lock);
+}
+
+struct hc_body *hc_handle_find_detached(struct hc_fs *fs, uint64_t ino, int tid)
+{
+	struct hc_handles *handles = fs->handles;
+	struct hc_body *body = NULL;
+	struct hc_handle *handle;
+	struct hc_opener opener;
+
+	if (!atomic_load(&handles->n_detached))
+		return NULL;
+	hc_opener_of(fs, tid, &opener);
+	pthread_mutex_lock(&handles->lock);
+	handle = handles->detached;
+	while (handle && (handle->detached_ino != ino || handle->tgid != opener.tgid))
+		handle = handle->next_detached;
+	if (handle && opener.tgid)
+		body = hc_body_get(handle->body);
+	pthread_mutex_unlock(&handles->lock);
+	return body;
+}
+
 void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle)
 {
 	pthread_mutex_lock(&fs->handles->lock);
 	*handle->place = handle->next;
 	if (handle->next)
 		handle->next->place = handle->place;
+	reattach_locked(fs->handles, handle);
 	pthread_mutex_unlock(&fs->handles->lock);
 	if (handle->kind == HC_H_PAGE && handle->ref.data)
 		hc_node_release(fs->node, &handle->ref, 1);

@@ -186,6 +186,10 @@ struct hc_handle_attr {
 };
 struct hc_handle {
 	struct hc_handle *next, **place; /* in its bucket */
+	struct hc_handle
+		*next_detached; /* among those that write what their node does not tell of */
+	uint64_t detached_ino;  /* the node that was opened; 0: its own */
+	int tgid;               /* detached: of the process */
 	enum hc_hkind kind;
 	bool writer;
 	bool outside;           /* a writer that is not seen */
@@ -210,6 +214,10 @@ void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle);
 void hc_handle_flags(const struct hc_handle *handle, struct fuse_file_info *fi);
 /* Attributes that an open handle of a page remembers. */
 bool hc_handle_find(struct hc_fs *fs, uint64_t ino, struct hc_handle_attr *attr_p);
+/* A writer opened this node and got a body that it does not tell of. fstat() by that process means
+ * the body: find returns the newest, NULL: none. Reference. */
+void hc_handle_detach(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int tgid);
+struct hc_body *hc_handle_find_detached(struct hc_fs *fs, uint64_t ino, int tid);
 /* Of whatever kind. */
 bool hc_handle_is_open(struct hc_fs *fs, uint64_t ino);
 /* The body that an open handle of this node reads, also when it is a page or file by now, or was

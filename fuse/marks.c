@@ -78,12 +78,13 @@ enum hc_mark_kind hc_mark_get(struct hc_fs *fs, int tid, uint32_t dir, const cha
 	return kind;
 }
 
-void hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uint64_t ino)
+bool hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uint64_t ino)
 {
 	struct hc_mark *mark;
+	bool is = false;
 
 	if (!tid || !atomic_load(&fs->bodies.n_marks))
-		return;
+		return false;
 	pthread_mutex_lock(&fs->bodies.lock);
 	mark = find_locked(&fs->bodies, tid, hc_clock_now_ns());
 	if (mark) {
@@ -93,9 +94,11 @@ void hc_mark_show(struct hc_fs *fs, int tid, uint32_t dir, const char *name, uin
 			mark->ino = ino;
 			mark->dir = dir;
 			snprintf(mark->name, sizeof(mark->name), "%s", name);
+			is = true;
 		}
 	}
 	pthread_mutex_unlock(&fs->bodies.lock);
+	return is;
 }
 
 bool hc_mark_is_for(struct hc_fs *fs, int tid, uint64_t ino)

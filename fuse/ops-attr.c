@@ -201,11 +201,19 @@ static int gone_attr(struct hc_fs *fs, int tid, const struct hc_fview *view, str
 void hc_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct hc_fs *fs = hc_req_fs(req);
+	struct hc_body *written = hc_handle_find_detached(fs, ino, hc_req_tid(req));
 	struct hc_fview view;
 	struct stat st;
 	double timeout;
 	int err;
 
+	if (written) {
+		hc_attr_body(fs, written, &st);
+		hc_body_put(written);
+		st.st_ino = ino;
+		fuse_reply_attr(req, &st, 0);
+		return;
+	}
 	hc_tree_see(fs->tree, ino, &view);
 	err = hc_attr_view(fs, &view, &st, &timeout);
 	if (err && (view.kind == HC_F_PAGE || view.kind == HC_F_FILE || view.kind == HC_F_GONE)) {

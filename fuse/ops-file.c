@@ -491,6 +491,8 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		hc_reply_err(req, err);
 		return;
 	}
+	if (handle->body && handle->writer && hc_fnode_ino(handle->fnode) != ino)
+		hc_handle_detach(fs, handle, ino, ask.opener.tgid);
 	hc_fs_count(fs, opens);
 	hc_handle_flags(handle, fi);
 	if (hc_pass_reply_open(req, handle, fi))

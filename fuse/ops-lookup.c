@@ -311,8 +311,9 @@ static void reply_there(struct hc_fs *fs, fuse_req_t req, uint32_t dir, const ch
 		fuse_reply_err(req, -err);
 		return;
 	}
-	if (fnode)
-		hc_mark_show(fs, hc_req_tid(req), dir, name, entry.ino);
+	/* The OPEN that follows may write a body of its own behind this node, and publish it. */
+	if (fnode && hc_mark_show(fs, hc_req_tid(req), dir, name, entry.ino))
+		entry.entry_timeout = 0;
 	/* An interrupted caller takes no reference. */
 	if (fuse_reply_entry(req, &entry))
 		hc_tree_forget(fs->tree, entry.ino, 1);

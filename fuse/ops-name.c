@@ -162,6 +162,19 @@ static int rename_file(struct hc_fs *fs, struct hc_move *move)
 	return err;
 }
 
+/* The page is there under its new key. The kernel moves what it knows of the old name to the new
+ * one: the number goes with it. */
+static void move_number(struct hc_fs *fs, const struct hc_move *move)
+{
+	struct hc_page_info page;
+	struct hc_name id;
+
+	if (hc_name_resolve(fs->registry, move->new_dir, move->new_name, false, &id) == 0 &&
+	    id.known && hc_node_stat(fs->node, &id.key, false, &page) == 0 &&
+	    page.node_id == move->from.page.node_id)
+		hc_tree_put(fs->tree, hc_tree_page(fs->tree, &page));
+}
+
 /* A page is named by its key: under another name it is another page, made of the same bytes. */
 static int rename_page(struct hc_fs *fs, struct hc_move *move)
 {
@@ -179,12 +192,16 @@ static int rename_page(struct hc_fs *fs, struct hc_move *move)
 	err = hc_body_hold_source(body, &move->opener);
 	if (!err) {
 		pthread_rwlock_wrlock(&body->rw);
+		if (body->page.sequence == move->from.page.sequence)
+			body->moved_ino = move->from.page.node_id;
 		err = hc_body_copy_up_locked(body);
 		pthread_rwlock_unlock(&body->rw);
 		atomic_store(&body->wrote, true);
 	}
 	if (!err && move->to.id.kind != HC_NAME_TEMPORARY)
 		err = hc_body_rename(fs, body, move->new_dir, move->new_name, &move->opener);
+	if (!err)
+		move_number(fs, move);
 	if (err) {
 		hc_body_drop(fs, body);
 	} else if (hc_node_remove_body(fs->node, move->from.page.entry, move->from.page.sequence)) {
@@ -239,6 +256,7 @@ void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_dir_info from, to;
 	struct hc_move *move;
+	bool renumbered;
 	int err = 0;
 
 	if (flags & ~(unsigned int)RENAME_NOREPLACE)
@@ -264,10 +282,11 @@ void hc_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
 	move->new_name = new_name;
 	hc_opener_of(fs, hc_req_tid(req), &move->opener);
 	err = rename_name(fs, move, flags);
+	renumbered = move->from.kind == HC_F_PAGE && !move->to.is_page_name;
 	free(move);
 	/* The kernel keeps what it knew of the old name, as long as it was told, under the new one,
-	 * which somebody is about to publish in place. */
-	if (!err && fs->notifier && hc_bodies_busy(fs, to.id, new_name))
+	 * which somebody is about to publish in place, or where the page is no page any more. */
+	if (!err && fs->notifier && (renumbered || hc_bodies_busy(fs, to.id, new_name)))
 		hc_notify_name(fs->notifier, to.id, new_name);
 	if (!err)
 		hc_fs_count(fs, renames);

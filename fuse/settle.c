@@ -184,7 +184,7 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 				  .replace = true,
 				  .quiet = true,
 				  .mtime_ns = body->mtime_ns,
-				  .node_id = body->ino,
+				  .node_id = body->moved_ino ? body->moved_ino : body->ino,
 				  .owner = body->owner,
 				  .dir = dir,
 				  .opener = (uint32_t)body->maker.tgid,

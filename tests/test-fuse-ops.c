@@ -832,6 +832,71 @@ static void look_up_waits_for_an_empty_file(void **state)
 	assert_null(during_wait);
 }
 
+/* The kernel moves what it knows of a page to the new name, and asks nobody. */
+static void page_keeps_its_number(void **state)
+{
+	struct fuse_file_info fi, reader;
+	struct frig *f = *state;
+	uint64_t ino, seen;
+	struct stat attr;
+	size_t got;
+	int first;
+
+	put(f, A, FINAL, 'a');
+	put(f, A, OTHER, 'b');
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), 0);
+	assert_int_equal(rig_rename(f, A, FINAL, OTHER), 0);
+	assert_int_equal(rig_getattr(f, C, ino, &attr), 0);
+	assert_int_equal(rig_lookup(f, C, OTHER, &seen), 0);
+	assert_int_equal(seen, ino);
+	assert_int_equal(rig_open_ino(f, C, ino, O_RDONLY, &fi), 0);
+	assert_int_equal(rig_read(f, &fi, SIZE, &first, &got), 0);
+	assert_int_equal(first, 'a');
+	rig_close(f, C, &fi);
+	assert_int_equal(rig_read(f, &reader, SIZE, &first, &got), 0);
+	assert_int_equal(first, 'a');
+	rig_close(f, B, &reader);
+	assert_int_equal(rig_lookup(f, C, FINAL, &seen), -ENOENT);
+	put(f, A, FINAL, 'c');
+	check_bytes(f, B, FINAL, 'c');
+	check_bytes(f, B, OTHER, 'a');
+}
+
+/* A writer's open() that was sent round by its getattr already writes a body that the node does not
+ * tell of: the kernel keeps the name for no time, and fstat() by the writer is of what it writes.
+ */
+static void detached_writer(void **state)
+{
+	struct fuse_req req = rig_req(*state, B);
+	struct frig *f = *state;
+	struct fuse_file_info fi;
+	struct stat attr;
+	uint64_t ino;
+
+	put(f, A, FINAL, 'a');
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_unlink(f, A, FINAL), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
+	put(f, A, FINAL, 'c');
+	hc_op_lookup(&req, f->dir, FINAL);
+	assert_int_equal(req.err, 0);
+	assert_true(req.entry.entry_timeout == 0);
+	ino = req.entry.ino;
+	assert_int_equal(rig_open_ino(f, B, ino, WCT, &fi), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, 0);
+	assert_int_equal(rig_write(f, &fi, 'b', 2 * SIZE), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, 2 * SIZE);
+	assert_int_equal(rig_getattr(f, C, ino, &attr), 0);
+	assert_int_equal(attr.st_size, SIZE);
+	rig_close(f, B, &fi);
+	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, 2 * SIZE);
+}
+
 /* A directory that is open when the mount ends holds no memory of the bodies that it listed. */
 static void directory_open_at_the_end(void **state)
 {
@@ -880,6 +945,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(body_becomes_a_page_when_it_is_copied, begin, end),
 		cmocka_unit_test_setup_teardown(page_replaces_a_scratch_file, begin, end),
 		cmocka_unit_test_setup_teardown(look_up_waits_for_an_empty_file, begin, end),
+		cmocka_unit_test_setup_teardown(page_keeps_its_number, begin, end),
+		cmocka_unit_test_setup_teardown(detached_writer, begin, end),
 		cmocka_unit_test_setup_teardown(directory_open_at_the_end, begin, end),
 		cmocka_unit_test_setup_teardown(closed_without_a_write, begin, end),
 		cmocka_unit_test_setup_teardown(file_and_body_in_turns, begin, end),
