@@ -36,8 +36,7 @@ struct handle {
 	unsigned name; /* of a writer; NONE: it lost it */
 	struct content *content;
 	bool writer;
-	bool copy; /* becomes the name's content when it is closed; fstat may tell of the page it is
-		      of */
+	bool copy; /* becomes the name's content when it is closed */
 	bool created;
 	bool wrote;
 };
@@ -412,8 +411,7 @@ static void op_fstat(void)
 		return;
 	trace("fstat %ld: size %ld", (long)(h - handles), h->content->size);
 	expect("fstat", "", err_of(fstat(h->fd, &st)), 0);
-	if (!h->copy)
-		expect("fstat size", "", st.st_size, h->content->size);
+	expect("fstat size", "", st.st_size, h->content->size);
 	if (!below(4))
 		expect("fsync", "", err_of(fsync(h->fd)), 0);
 }
@@ -431,8 +429,7 @@ static void op_map(void)
 	      h->content->sealed, h->copy);
 	/* As who maps a file does; it also tells the kernel what others did to the size. */
 	expect("fstat", "", err_of(fstat(h->fd, &st)), 0);
-	if (!h->copy)
-		expect("fstat size", "", st.st_size, h->content->size);
+	expect("fstat size", "", st.st_size, h->content->size);
 	file = h->name < NONE ? names[h->name].kind == ORDINARY : false;
 	map = mmap(NULL, (size_t)h->content->size, PROT_READ, MAP_SHARED, h->fd, 0);
 	if (map == MAP_FAILED) {
@@ -481,7 +478,7 @@ static void op_rename(void)
 
 	if (from == to || (t->kind == TEMPORARY && f->kind != TEMPORARY))
 		return;
-	if (f->n_writers && (f->kind != TEMPORARY || t->kind != PAGE))
+	if (f->n_writers && (f->kind != TEMPORARY || t->kind == TEMPORARY))
 		return;
 	if (has_copy_writer(to) && f->n_writers)
 		return;
