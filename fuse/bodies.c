@@ -98,7 +98,7 @@ static void name_reap_locked(struct hc_bodies *bodies, struct hc_bname *n)
 {
 	struct hc_bname **place = &bodies->buckets[n->hash % HC_BODIES_BUCKETS];
 
-	if (n->made || n->shown || n->n_settling || n->n_waiting)
+	if (n->made || n->shown || n->n_settling || n->n_renaming || n->n_waiting)
 		return;
 	while (*place != n)
 		place = &(*place)->next;
@@ -177,14 +177,16 @@ static void body_finish(struct hc_fs *fs, struct hc_body *body)
 	hc_body_put(body);
 }
 
-/* Waits until nobody settles a body under this name; bounded, since a settle is. */
+/* Waits until nobody settles a body under this name or renames one to it; bounded, since these are.
+ */
 static struct hc_bname *wait_settled_locked(struct hc_bodies *bodies, uint32_t dir,
 					    const char *name, uint64_t hash)
 {
 	uint64_t deadline_ns = hc_clock_now_ns() + HC_SETTLE_NS;
 	struct hc_bname *n;
 
-	while ((n = name_find_locked(bodies, dir, name, hash)) && n->n_settling) {
+	while ((n = name_find_locked(bodies, dir, name, hash)) &&
+	       (n->n_settling || n->n_renaming)) {
 		if (hc_cond_wait_until(&bodies->changed, &bodies->lock, deadline_ns) == -ETIMEDOUT)
 			break;
 	}
@@ -762,10 +764,20 @@ static int move_to(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	return n ? 0 : -ENOMEM;
 }
 
+/* The target shows what it is to show. */
+static void rename_over_locked(struct hc_bodies *bodies, struct hc_bname *to)
+{
+	to->n_renaming--;
+	name_reap_locked(bodies, to);
+	pthread_cond_broadcast(&bodies->changed);
+}
+
 /* Published at once: nobody writes it any more. */
-static int rename_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
+static int rename_settle(struct hc_fs *fs, struct hc_body *body, struct hc_bname *to,
 			 const struct hc_opener *opener)
 {
+	const char *name = to->text;
+	uint32_t dir = to->dir;
 	enum hc_settled settled = HC_SETTLED_PAGE;
 	bool end = false;
 	int err;
@@ -780,7 +792,7 @@ static int rename_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, c
 	body->settling = false;
 	if (!err && settled != HC_SETTLED_SCRATCH)
 		detach_locked(&fs->bodies, body);
-	pthread_cond_broadcast(&fs->bodies.changed);
+	rename_over_locked(&fs->bodies, to);
 	end = ends_locked(&fs->bodies, body);
 	pthread_mutex_unlock(&fs->bodies.lock);
 	if (end)
@@ -791,19 +803,21 @@ static int rename_settle(struct hc_fs *fs, struct hc_body *body, uint32_t dir, c
 }
 
 /* Somebody writes it still, and may end while what the name showed is cleared: a page or file that
- * came of that would be cleared, too. So it counts as settling meanwhile, and is settled here. */
-static int rename_shown(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const char *name,
-			const struct hc_opener *opener)
+ * came of that would be cleared, too. So it counts as settling meanwhile, and is settled here. An
+ * ordinary file has one body for all writers. */
+static int rename_shown(struct hc_fs *fs, struct hc_body *body, struct hc_bname *to,
+			enum hc_bstate state, const struct hc_opener *opener)
 {
 	bool settle, end;
 	int err;
 
-	err = move_to(fs, body, dir, name, false, HC_B_SHOWN, opener);
+	err = move_to(fs, body, to->dir, to->text, false, state, opener);
 	if (!err) {
 		hc_fs_count(fs, unsealed);
-		hc_name_clear(fs, dir, name, body->ino, 0);
+		hc_name_clear(fs, to->dir, to->text, body->ino, 0);
 	}
 	pthread_mutex_lock(&fs->bodies.lock);
+	rename_over_locked(&fs->bodies, to);
 	settle = !err && !body->n_writers && body->name;
 	body->settling = settle;
 	body->n_opens += settle;
@@ -824,6 +838,7 @@ int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 		   const struct hc_opener *opener)
 {
 	bool settle = false, gone = false, temporary;
+	struct hc_bname *to = NULL;
 	struct hc_name id;
 	int err;
 
@@ -836,18 +851,25 @@ int hc_body_rename(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	wait_settled_locked(&fs->bodies, dir, name, hc_bname_hash(dir, name));
 	gone = !body->name || body->settling;
 	settle = !gone && !temporary && !body->n_writers;
-	if (!gone) {
+	if (!gone && !temporary) {
+		to = name_make_locked(&fs->bodies, dir, name, false);
+		err = to ? 0 : -ENOMEM;
+	}
+	if (to)
+		to->n_renaming++;
+	if (!gone && !err) {
 		body->settling = !temporary;
 		body->pending_tid = 0;
 	}
 	pthread_mutex_unlock(&fs->bodies.lock);
-	if (gone)
-		return -ENOENT;
+	if (gone || err)
+		return gone ? -ENOENT : err;
 	if (temporary)
 		return move_to(fs, body, dir, name, true, HC_B_TEMPORARY, opener);
 	if (settle)
-		return rename_settle(fs, body, dir, name, opener);
-	return rename_shown(fs, body, dir, name, opener);
+		return rename_settle(fs, body, to, opener);
+	return rename_shown(fs, body, to, id.kind == HC_NAME_ORDINARY ? HC_B_SHARED : HC_B_SHOWN,
+			    opener);
 }
 
 /* --- those that wait too long, and the end --- */

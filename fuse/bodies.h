@@ -103,7 +103,8 @@ struct hc_bname {
 	uint64_t hash;
 	uint32_t dir;
 	uint32_t n_settling;
-	uint32_t n_waiting; /* threads that hold this pointer while they wait */
+	uint32_t n_renaming; /* bodies that are becoming it: a RELEASE of the one before waits */
+	uint32_t n_waiting;  /* threads that hold this pointer while they wait */
 	bool temporary;
 	char text[];
 };
