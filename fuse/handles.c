@@ -96,7 +96,7 @@ struct hc_body *hc_handle_find_detached(struct hc_fs *fs, uint64_t ino, int tid)
 	struct hc_handle *handle;
 	struct hc_opener opener;
 
-	if (!atomic_load(&handles->n_detached))
+	if (!atomic_load(&handles->n_detached) || hc_handle_is_open(fs, ino))
 		return NULL;
 	hc_opener_of(fs, tid, &opener);
 	pthread_mutex_lock(&handles->lock);

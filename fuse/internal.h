@@ -214,8 +214,8 @@ void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle);
 void hc_handle_flags(const struct hc_handle *handle, struct fuse_file_info *fi);
 /* Attributes that an open handle of a page remembers. */
 bool hc_handle_find(struct hc_fs *fs, uint64_t ino, struct hc_handle_attr *attr_p);
-/* A writer opened this node and got a body that it does not tell of. fstat() by that process means
- * the body: find returns the newest, NULL: none. Reference. */
+/* A writer opened this node and got a body that it does not tell of. fstat() by that process
+ * means the body, where nobody reads the node: find returns the newest, NULL: none. Reference. */
 void hc_handle_detach(struct hc_fs *fs, struct hc_handle *handle, uint64_t ino, int tgid);
 struct hc_body *hc_handle_find_detached(struct hc_fs *fs, uint64_t ino, int tid);
 /* Of whatever kind. */

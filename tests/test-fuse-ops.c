@@ -870,7 +870,7 @@ static void detached_writer(void **state)
 {
 	struct fuse_req req = rig_req(*state, B);
 	struct frig *f = *state;
-	struct fuse_file_info fi;
+	struct fuse_file_info fi, reader;
 	struct stat attr;
 	uint64_t ino;
 
@@ -891,6 +891,11 @@ static void detached_writer(void **state)
 	assert_int_equal(attr.st_size, 2 * SIZE);
 	assert_int_equal(rig_getattr(f, C, ino, &attr), 0);
 	assert_int_equal(attr.st_size, SIZE);
+	/* A reader's is of what it reads. */
+	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), 0);
+	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
+	assert_int_equal(attr.st_size, SIZE);
+	rig_close(f, B, &reader);
 	rig_close(f, B, &fi);
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
