@@ -3,7 +3,9 @@
  * written in place, of temporaries and of ordinary files; sizes around the limit of ordinary files
  * and around max_page_bytes. The model knows the rules of bodies: what is written under a page's
  * name, or over a page, is seen when its last writer has closed it and something was written; all
- * else is seen at once, by every handle. Usage: fuse-fsx DIRECTORY SEED N_OPS MAX_PAGE_BYTES */
+ * else is seen at once, by every handle. With "ordinary" there are ordinary files alone, with any
+ * number of writers: the model is then what every file system does, and holds on any directory.
+ * Usage: fuse-fsx DIRECTORY SEED N_OPS MAX_PAGE_BYTES [ordinary] */
 #include "tests/fuse-actors.h"
 
 #define MIB        (1l << 20)
@@ -45,6 +47,7 @@ struct handle {
 static struct name names[N_NAMES];
 static struct handle handles[N_HANDLES];
 static long max_page, max_size;
+static bool ordinary_only;
 static uint64_t rng;
 static unsigned op_i;
 static unsigned char *buf;
@@ -258,7 +261,7 @@ static void op_open_write(void)
 	struct name *n = &names[i];
 	bool trunc = below(2), create = !n->content || below(2);
 
-	if (!h || n->n_writers)
+	if (!h || (n->n_writers && !ordinary_only))
 		return;
 	*h = (struct handle){.fd = -1, .name = i, .writer = true, .created = !n->content};
 	h->copy = wants_copy(i);
@@ -487,7 +490,7 @@ static void op_rename(void)
 
 	if (from == to || (t->kind == TEMPORARY && f->kind != TEMPORARY))
 		return;
-	if (f->n_writers && (f->kind != TEMPORARY || t->kind == TEMPORARY))
+	if (f->n_writers && !ordinary_only && (f->kind != TEMPORARY || t->kind == TEMPORARY))
 		return;
 	if (has_copy_writer(to) && f->n_writers)
 		return;
@@ -561,7 +564,7 @@ static void begin(void)
 	static const char *const forms[] = {"%032x.bin", "0000%028x.bin.tmp.1.%x", "file-%u.json"};
 
 	for (unsigned i = 0; i < N_NAMES; i++) {
-		names[i].kind = (enum kind)(i / N_EACH);
+		names[i].kind = ordinary_only ? ORDINARY : (enum kind)(i / N_EACH);
 		switch (names[i].kind) {
 		case PAGE:
 			snprintf(names[i].text, sizeof(names[i].text), forms[0], i + 0xabc0);
@@ -582,14 +585,15 @@ int main(int argc, char **argv)
 	unsigned n_ops;
 
 	if (argc < 5) {
-		fprintf(stderr, "usage: fuse-fsx DIRECTORY SEED N_OPS MAX_PAGE_BYTES\n");
+		fprintf(stderr, "usage: fuse-fsx DIRECTORY SEED N_OPS MAX_PAGE_BYTES [ordinary]\n");
 		return 2;
 	}
 	mount_dir = argv[1];
 	rng = strtoull(argv[2], NULL, 10);
 	n_ops = (unsigned)strtoul(argv[3], NULL, 10);
 	max_page = strtol(argv[4], NULL, 10);
-	max_size = max_page + MIB / 2;
+	ordinary_only = argc > 5 && strcmp(argv[5], "ordinary") == 0;
+	max_size = ordinary_only ? FILE_MAX : max_page + MIB / 2;
 	buf = malloc((size_t)max_size + 8);
 	begin();
 	for (op_i = 1; op_i <= n_ops; op_i++) {

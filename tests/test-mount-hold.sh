@@ -51,6 +51,17 @@ random()
 	end_daemon
 }
 
+# plain SEED: ordinary files do what they do on the file system of the temporary directory.
+plain()
+{
+	for _dir in "$tmp/plain-$1" "$mnt/s/plain-$1"; do
+		mkdir "$_dir"
+		timeout 120 "$top_builddir/tests/fuse-fsx" "$_dir" "$1" 2000 2097152 ordinary >"$tmp/out" 2>&1 ||
+			fail "fuse-fsx, ordinary files in $_dir, seed $1: status $?: $(cat "$tmp/out")"
+		rm -r "$_dir" || fail "rm -r $_dir: status $?"
+	done
+}
+
 # Threads in one directory while everything is thrown out again and again.
 races()
 {
@@ -67,6 +78,9 @@ random "${HC_FSX_SEED:-21}" "${HC_FSX_OPS:-10000}" passthrough=off
 random "${HC_FSX_SEED:-9}" "${HC_FSX_OPS:-10000}" passthrough=auto
 start_daemon "$tmp/cache" "$mnt" -o pool_size=512M,disk_size=4G || fail "the daemon does not start: $(cat "$daemon_log")"
 mkdir "$mnt/s"
+for seed in 1 2 3; do
+	plain $seed
+done
 hold rights
 hold names
 hold killed
@@ -79,6 +93,7 @@ end_daemon
 start_daemon "$tmp/cache2" "$mnt" -o pool_size=512M,disk_size=4G,passthrough=off ||
 	fail "the daemon does not start: $(cat "$daemon_log")"
 mkdir "$mnt/s"
+plain 4
 hold rights
 hold killed
 hold big
