@@ -205,3 +205,40 @@ for i in $(seq 101 140); do
 done
 ls -l "$mnt/s" >/dev/null || fail "ls with a disk out"
 stop_daemon || fail "the daemon ended with status $?"
+
+# A data directory whose file system becomes read-only: taken out, said so; what is written meanwhile is served from
+# memory, what lay there only is a miss.
+mount -o remount,errors=remount-ro "$tmp/disk0" || fail "remount of disk0"
+loop=$(awk -v dir="$tmp/disk0" '$2 == dir { sub(".*/", "", $1); print $1 }' /proc/self/mounts)
+trigger=/sys/fs/ext4/$loop/trigger_fs_error
+[ -w "$trigger" ] || {
+	echo "note: no $trigger: a disk that becomes read-only was not tried"
+	exit 0
+}
+start_daemon "$tmp/ro" "$mnt" -o "pool_size=64M,disk_size=1G,max_page_bytes=2M,min_free=1M,disk=$tmp/disk0" ||
+	fail "the daemon does not start: $(cat "$daemon_log")"
+mkdir "$mnt/s"
+put 1
+ctl sync || fail "sync: status $?"
+ctl evict --memory >"$tmp/out" || fail "evict --memory: $(cat "$tmp/out")"
+echo hc-test >"$trigger" || fail "the file system cannot be made read-only"
+for i in $(seq 2 20); do
+	put "$i"
+	cmp "$mnt/s/$(name "$i")" "$tmp/page" || fail "page $i, written beside a disk that is read-only"
+done
+is_read_only()
+{
+	grep -Eq "disk0: the file system has become read-only: the disk is taken out .*repair or replace" "$daemon_log"
+}
+wait_until 20 is_read_only || fail "nobody says that the disk is out: $(cat "$daemon_log")"
+# The size of a body that is not known: it begins in a file, which cannot be made there any more.
+for i in $(seq 21 24); do
+	dd if="$tmp/page" of="$mnt/s/$(name "$i")" bs=7000 2>"$tmp/err" || fail "page $i: $(cat "$tmp/err")"
+	cmp "$mnt/s/$(name "$i")" "$tmp/page" || fail "page $i, begun beside a disk that is out"
+done
+cat "$mnt/s/$(name 1)" >"$tmp/got" 2>"$tmp/err" && fail "a page of a disk that is out"
+grep -q 'No such file' "$tmp/err" || fail "page 1 on a disk that is out: $(cat "$tmp/err")"
+ctl status >"$tmp/out" || fail "status with a disk out"
+grep -qi 'out of use\|taken out\|OUT' "$tmp/out" || fail "the status does not say that the disk is out: $(cat "$tmp/out")"
+stop_daemon
+[ "$?" -le 3 ] || fail "the daemon does not stop"

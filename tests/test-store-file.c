@@ -441,6 +441,89 @@ static void test_put_over_leftover(void **state)
 	assert_int_equal(rig_op(rig, HC_STORE_GET, &page, 0, 0), 0);
 }
 
+/* ---- calls aside ---- */
+
+struct aside_gate {
+	pthread_mutex_t lock;
+	pthread_cond_t change;
+	bool held[HC_FILE_N_ASIDES];
+	uint32_t n_calls[HC_FILE_N_ASIDES];
+};
+
+static void aside_hook(void *arg, enum hc_file_aside_kind kind)
+{
+	struct aside_gate *gate = arg;
+
+	pthread_mutex_lock(&gate->lock);
+	gate->n_calls[kind]++;
+	pthread_cond_broadcast(&gate->change);
+	while (gate->held[kind])
+		pthread_cond_wait(&gate->change, &gate->lock);
+	pthread_mutex_unlock(&gate->lock);
+}
+
+static void aside_hold(struct aside_gate *gate, enum hc_file_aside_kind kind, bool held)
+{
+	pthread_mutex_lock(&gate->lock);
+	gate->held[kind] = held;
+	pthread_cond_broadcast(&gate->change);
+	pthread_mutex_unlock(&gate->lock);
+}
+
+/* Goal: on a file system that does not answer fstatvfs and syncfs, callers get the last answer, or
+ * -ETIMEDOUT at their deadline; no staging file is begun there; all is well again when it answers.
+ * Method: the threads of these calls are held. */
+static void test_hung_asides(void **state)
+{
+	static struct aside_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER,
+					 .change = PTHREAD_COND_INITIALIZER};
+	struct hc_store_disk_info *info = rig_zalloc(2 * sizeof(*info));
+	struct rig *rig = *state;
+	const struct hc_store_ops *ops = rig->store->ops;
+	uint64_t begin_ns, deadline_ns;
+	char name[64];
+	int fd;
+
+	for (int i = 0; i < HC_FILE_N_ASIDES; i++)
+		hc_file_aside_hook(rig->file->disks[0].asides[i], aside_hook, &gate);
+	assert_int_equal(ops->disk_info(rig->store, 0, &info[0]), 0);
+	assert_true(info[0].total_bytes > 0);
+	assert_int_equal(ops->sync(rig->store, 0, hc_clock_now_ns() + 60 * HC_NS_PER_S), 0);
+	assert_int_equal(ops->staging_create(rig->store, 0, &fd, name, sizeof(name)), 0);
+	close(fd);
+
+	aside_hold(&gate, HC_FILE_ASIDE_SYNC, true);
+	deadline_ns = hc_clock_now_ns() + 20 * HC_NS_PER_MS;
+	assert_int_equal(ops->sync(rig->store, 0, deadline_ns), -ETIMEDOUT);
+	assert_true(hc_clock_now_ns() >= deadline_ns);
+	/* A hung sync is no disk without an answer. */
+	assert_int_equal(ops->staging_create(rig->store, 0, &fd, name, sizeof(name)), 0);
+	close(fd);
+
+	aside_hold(&gate, HC_FILE_ASIDE_STAT, true);
+	/* What is young is not asked again. */
+	begin_ns = hc_clock_now_ns();
+	while (!hc_file_aside_late(rig->file->disks[0].asides[HC_FILE_ASIDE_STAT]))
+		assert_int_equal(ops->disk_info(rig->store, 0, &info[1]), 0);
+	assert_true(hc_clock_now_ns() - begin_ns >= HC_FILE_STAT_WAIT_NS);
+	assert_int_equal(info[1].total_bytes, info[0].total_bytes);
+	assert_false(info[1].out);
+	assert_int_equal(ops->staging_create(rig->store, 0, &fd, name, sizeof(name)), -ENODEV);
+	/* And nobody waits for it a second time. */
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(ops->disk_info(rig->store, 0, &info[1]), 0);
+	assert_true(gate.n_calls[HC_FILE_ASIDE_STAT] < 1000);
+
+	aside_hold(&gate, HC_FILE_ASIDE_STAT, false);
+	aside_hold(&gate, HC_FILE_ASIDE_SYNC, false);
+	while (hc_file_aside_late(rig->file->disks[0].asides[HC_FILE_ASIDE_STAT]))
+		sched_yield();
+	assert_int_equal(ops->staging_create(rig->store, 0, &fd, name, sizeof(name)), 0);
+	close(fd);
+	assert_int_equal(ops->sync(rig->store, 0, hc_clock_now_ns() + 60 * HC_NS_PER_S), 0);
+	free(info);
+}
+
 /* ---- groups and disks ---- */
 
 static int gate_hook(void *arg, const struct hc_store_request *request)
@@ -605,7 +688,7 @@ static void test_eio(void **state)
 	for (size_t i = 0; i < HC_ARRAY_SIZE(ops); i++)
 		assert_int_equal(rig_op(rig, ops[i], &page, 0, 0), -ENODEV);
 	assert_int_equal(rig->store->ops->list(rig->store, 0, rig_each, NULL), -ENODEV);
-	assert_int_equal(rig->store->ops->sync(rig->store, 0), -ENODEV);
+	assert_int_equal(rig->store->ops->sync(rig->store, 0, UINT64_MAX), -ENODEV);
 	assert_int_equal(rig->store->ops->sweep(rig->store, 0, NULL, NULL, false, &n, &bytes),
 			 -ENODEV);
 	assert_int_equal(rig_op(rig, HC_STORE_GET, &other, 1, 0), 0);
@@ -694,6 +777,7 @@ int main(void)
 		FILE_TEST(test_undeletable),
 		FILE_TEST(test_put_cut_short),
 		FILE_TEST(test_put_over_leftover),
+		FILE_TEST(test_hung_asides),
 		FILE_TEST(test_hung_groups),
 		FILE_TEST(test_urgent),
 		FILE_TEST(test_eio),

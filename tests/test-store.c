@@ -416,8 +416,8 @@ static void test_disk_info(void **state)
 		assert_memory_equal(a->uuid, b->uuid, sizeof(a->uuid));
 	}
 	assert_int_equal(rig->store->ops->disk_info(rig->store, rig->n_disks, a), -EINVAL);
-	assert_int_equal(rig->store->ops->sync(rig->store, 0), 0);
-	assert_int_equal(rig->store->ops->sync(rig->store, rig->n_disks), -EINVAL);
+	assert_int_equal(rig->store->ops->sync(rig->store, 0, UINT64_MAX), 0);
+	assert_int_equal(rig->store->ops->sync(rig->store, rig->n_disks, UINT64_MAX), -EINVAL);
 	free(a);
 }
 

@@ -77,7 +77,7 @@ static int hc_sync_media(struct hc_node *node, uint64_t deadline_ns)
 	uint16_t n_out = 0;
 
 	for (uint16_t disk = 0; disk < hc_node_n_disks(node); disk++) {
-		int rc = node->store->ops->sync(node->store, disk);
+		int rc = node->store->ops->sync(node->store, disk, deadline_ns);
 
 		if (rc && (rc != -ENODEV || ++n_out == hc_node_n_disks(node)))
 			return rc;

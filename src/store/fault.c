@@ -611,11 +611,11 @@ static int hc_fault_sweep(struct hc_store *base, uint16_t disk,
 	return inner->ops->sweep(inner, disk, keep, arg, quarantine, n_removed_p, bytes_removed_p);
 }
 
-static int hc_fault_sync(struct hc_store *base, uint16_t disk)
+static int hc_fault_sync(struct hc_store *base, uint16_t disk, uint64_t deadline_ns)
 {
 	struct hc_store *inner = hc_fault_of(base)->inner;
 
-	return inner->ops->sync(inner, disk);
+	return inner->ops->sync(inner, disk, deadline_ns);
 }
 
 static const struct hc_store_ops hc_fault_ops = {

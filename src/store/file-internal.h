@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/statvfs.h>
 
 #include "store/file.h"
 
@@ -36,6 +37,13 @@ enum hc_file_group_kind {
 	HC_FILE_N_GROUPS,
 };
 
+/* What is free is asked again when the last answer is older; an answer is waited for so long. */
+#define HC_FILE_STAT_AGE_NS  (10 * HC_NS_PER_MS)
+#define HC_FILE_STAT_WAIT_NS (2 * HC_NS_PER_S)
+
+enum hc_file_aside_kind { HC_FILE_ASIDE_STAT, HC_FILE_ASIDE_SYNC, HC_FILE_N_ASIDES };
+
+struct hc_file_aside;
 struct hc_file_disk;
 
 struct hc_file_list {
@@ -71,7 +79,9 @@ struct hc_file_disk {
 	int identity_fd; /* holds the flock */
 	bool direct;     /* O_DIRECT works here */
 	struct hc_file_group groups[HC_FILE_N_GROUPS];
+	struct hc_file_aside *asides[HC_FILE_N_ASIDES];
 	atomic_bool out;
+	atomic_bool late_told;            /* that the disk does not answer */
 	_Atomic uint64_t n_shards_made;   /* in pages/, by this run */
 	_Atomic uint64_t n_shards_synced; /* so many are durable */
 	_Atomic uint64_t n_errors;
@@ -128,6 +138,25 @@ int hc_file_disk_open(struct hc_file_disk *disk, const char *dir, bool init_empt
 void hc_file_disk_close(struct hc_file_disk *disk);
 /* Makes pages/<3 hex> of a page; it is durable after the next durable put. */
 int hc_file_shard_make(struct hc_file_disk *disk, const struct hc_store_page *page) HC_MUST_CHECK;
+/* file.c: an errno of the medium, of other than a lack of room, is counted; the disk is taken out
+ * where it says that the disk is going. */
+void hc_file_disk_judge(struct hc_file_disk *disk, int error);
+/* file-aside.c: calls that may hang, in threads of their own. Any thread. */
+int hc_file_aside_create(enum hc_file_aside_kind kind, int fd, unsigned disk_i,
+			 struct hc_file_aside **aside_p) HC_MUST_CHECK;
+/* Waits at most a second; what hangs then is left behind. */
+void hc_file_aside_destroy(struct hc_file_aside *aside);
+/* syncfs. -ETIMEDOUT at the deadline. */
+int hc_file_aside_sync(struct hc_file_aside *aside, uint64_t deadline_ns) HC_MUST_CHECK;
+/* fstatvfs, or what it said last, when the disk does not answer (*late_p). -ETIMEDOUT where it
+ * never said anything. */
+int hc_file_aside_stat(struct hc_file_aside *aside, struct statvfs *vfs_p,
+		       bool *late_p) HC_MUST_CHECK;
+/* Whether somebody waited in vain for the call that runs. NULL: no. */
+bool hc_file_aside_late(struct hc_file_aside *aside);
+/* Tests: runs in the thread before the call. */
+void hc_file_aside_hook(struct hc_file_aside *aside,
+			void (*hook)(void *arg, enum hc_file_aside_kind kind), void *arg);
 /* file-walk.c */
 int hc_file_list_pages(struct hc_store *store, uint16_t disk, hc_store_each_t each, void *arg);
 int hc_file_staging_create(struct hc_store *store, uint16_t disk, int *fd_p, char *name,

@@ -197,6 +197,18 @@ int hc_file_list_pages(struct hc_store *store, uint16_t disk_i, hc_store_each_t 
 
 /* ---- staging ---- */
 
+/* Of a disk that is going: as of one that is out already. Not at its opening, where it is refused.
+ */
+static int hc_file_staging_failed(struct hc_file_disk *disk, int error)
+{
+	if (!disk->asides[HC_FILE_ASIDE_STAT])
+		return error;
+	error = hc_file_map_error(error);
+	if (error == -EIO || error == -EROFS || error == -ENODEV)
+		hc_file_disk_judge(disk, error);
+	return atomic_load(&disk->out) ? -ENODEV : error;
+}
+
 int hc_file_staging_create(struct hc_store *store, uint16_t disk_i, int *fd_p, char *name,
 			   size_t room)
 {
@@ -204,7 +216,8 @@ int hc_file_staging_create(struct hc_store *store, uint16_t disk_i, int *fd_p, c
 
 	if (!disk || room < 64)
 		return -EINVAL;
-	if (atomic_load(&disk->out))
+	/* A create on a disk that does not answer would hang the caller. */
+	if (atomic_load(&disk->out) || hc_file_aside_late(disk->asides[HC_FILE_ASIDE_STAT]))
 		return -ENODEV;
 	for (;;) {
 		uint64_t number = atomic_fetch_add(&disk->staging_next, 1);
@@ -217,8 +230,9 @@ int hc_file_staging_create(struct hc_store *store, uint16_t disk_i, int *fd_p, c
 			return 0;
 		}
 		if (errno != EEXIST)
-			return -errno;
+			break;
 	}
+	return hc_file_staging_failed(disk, -errno);
 }
 
 int hc_file_staging_remove(struct hc_store *store, uint16_t disk_i, const char *name)

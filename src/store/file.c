@@ -113,18 +113,10 @@ static void hc_file_log_failure(struct hc_file_disk *disk, const struct hc_store
 		strerror(-error));
 }
 
-/* Judges an errno of the medium: counts it, and takes the disk out where it says that the disk is
- * going. */
-static void hc_file_judge(struct hc_file_disk *disk, const struct hc_store_request *request,
-			  int error)
+void hc_file_disk_judge(struct hc_file_disk *disk, int error)
 {
 	uint64_t now_ns, oldest_ns;
 
-	if (!error || error == -ENOENT || error == -EINVAL || error == -EBADMSG)
-		return;
-	hc_file_log_failure(disk, request, error);
-	if (error == -ENOSPC || error == -EDQUOT)
-		return;
 	atomic_fetch_add(&disk->n_errors, 1);
 	if (error == -EROFS) {
 		hc_file_take_out(disk, "the file system has become read-only");
@@ -145,6 +137,16 @@ static void hc_file_judge(struct hc_file_disk *disk, const struct hc_store_reque
 	pthread_mutex_unlock(&disk->error_lock);
 	if (oldest_ns && now_ns - oldest_ns < HC_FILE_EIO_SPAN_NS)
 		hc_file_take_out(disk, "three input/output errors within 10 s");
+}
+
+static void hc_file_judge(struct hc_file_disk *disk, const struct hc_store_request *request,
+			  int error)
+{
+	if (!error || error == -ENOENT || error == -EINVAL || error == -EBADMSG)
+		return;
+	hc_file_log_failure(disk, request, error);
+	if (error != -ENOSPC && error != -EDQUOT)
+		hc_file_disk_judge(disk, error);
 }
 
 /* ---- workers ---- */
@@ -353,18 +355,37 @@ static uint16_t hc_file_n_disks(struct hc_store *base)
 	return hc_file_of(base)->n_disks;
 }
 
+static void hc_file_tell_late(struct hc_file_disk *disk, bool late)
+{
+	if (atomic_load(&disk->late_told) == late ||
+	    atomic_exchange(&disk->late_told, late) == late)
+		return;
+	if (late)
+		hc_warn(HC_LOG,
+			"%s does not answer: what is new stays in memory until it does; look at "
+			"the "
+			"disk and at the kernel's log",
+			disk->dir);
+	else
+		hc_info(HC_LOG, "%s answers again", disk->dir);
+}
+
 static int hc_file_disk_info(struct hc_store *base, uint16_t disk_i,
 			     struct hc_store_disk_info *info_p)
 {
 	struct hc_store_file *store = hc_file_of(base);
 	struct hc_file_disk *disk;
 	struct statvfs vfs = {0};
+	bool late = false;
+	int rc;
 
 	if (disk_i >= store->n_disks)
 		return -EINVAL;
 	disk = &store->disks[disk_i];
-	if (fstatvfs(disk->dir_fd, &vfs) && !atomic_load(&disk->out))
-		return hc_file_map_error(-errno);
+	rc = hc_file_aside_stat(disk->asides[HC_FILE_ASIDE_STAT], &vfs, &late);
+	hc_file_tell_late(disk, late);
+	if (rc && !atomic_load(&disk->out))
+		return rc == -ETIMEDOUT ? rc : hc_file_map_error(rc);
 	snprintf(info_p->dir, sizeof(info_p->dir), "%s", disk->dir);
 	memcpy(info_p->uuid, disk->uuid, sizeof(info_p->uuid));
 	info_p->total_bytes = (uint64_t)vfs.f_blocks * vfs.f_frsize;
@@ -374,17 +395,19 @@ static int hc_file_disk_info(struct hc_store *base, uint16_t disk_i,
 	return 0;
 }
 
-static int hc_file_sync(struct hc_store *base, uint16_t disk_i)
+static int hc_file_sync(struct hc_store *base, uint16_t disk_i, uint64_t deadline_ns)
 {
 	struct hc_store_file *store = hc_file_of(base);
 	struct hc_file_disk *disk;
+	int rc;
 
 	if (disk_i >= store->n_disks)
 		return -EINVAL;
 	disk = &store->disks[disk_i];
 	if (atomic_load(&disk->out))
 		return -ENODEV;
-	return syncfs(disk->dir_fd) ? hc_file_map_error(-errno) : 0;
+	rc = hc_file_aside_sync(disk->asides[HC_FILE_ASIDE_SYNC], deadline_ns);
+	return rc == -ETIMEDOUT ? rc : hc_file_map_error(rc);
 }
 
 static void hc_file_close(struct hc_store *base)
@@ -399,6 +422,8 @@ static void hc_file_close(struct hc_store *base)
 
 		for (int i = 0; i < HC_FILE_N_GROUPS; i++)
 			hc_file_group_stop(&disk->groups[i]);
+		for (int i = 0; i < HC_FILE_N_ASIDES; i++)
+			hc_file_aside_destroy(disk->asides[i]);
 		hc_file_disk_close(disk);
 		for (int i = 0; i < HC_FILE_N_GROUPS; i++) {
 			pthread_mutex_destroy(&disk->groups[i].lock);
@@ -462,6 +487,9 @@ static int hc_file_disk_start(struct hc_file_disk *disk, const struct hc_store_f
 	};
 	int rc = hc_file_disk_open(disk, config->dirs[disk->disk_i], config->init_empty);
 
+	for (int i = 0; i < HC_FILE_N_ASIDES && !rc; i++)
+		rc = hc_file_aside_create((enum hc_file_aside_kind)i, disk->dir_fd, disk->disk_i,
+					  &disk->asides[i]);
 	for (int i = 0; i < HC_FILE_N_GROUPS && !rc; i++)
 		rc = hc_file_group_start(&disk->groups[i], disk, (enum hc_file_group_kind)i,
 					 n_threads[i]);

@@ -121,8 +121,8 @@ struct hc_store_ops {
 			 int *fd_p, uint64_t *mark_p);
 	/* Gives up what the page cache holds of an object. Blocking. */
 	void (*drop_cache)(struct hc_store *store, uint16_t disk, const struct hc_store_page *page);
-	/* Makes everything that completed before durable (syncfs). Blocking. */
-	int (*sync)(struct hc_store *store, uint16_t disk);
+	/* Makes everything that completed before durable (syncfs). -ETIMEDOUT at the deadline. */
+	int (*sync)(struct hc_store *store, uint16_t disk, uint64_t deadline_ns);
 	/* Removes leftovers: staging files (all at start, before any staging_create), objects for
 	 * which keep() returns false, quarantined files when quarantine is true. Blocking. Counts
 	 * what was removed. */
