@@ -142,6 +142,41 @@ static void test_no_memory(void **state)
 	fake_check();
 }
 
+/* Goal: host memory that the engine has pinned is used as it is, and stays pinned; a piece that
+ * reaches beyond it is refused. Method: another device on the same driver is the engine. */
+static void test_pinned_by_engine(void **state)
+{
+	struct hc_device *engine = open_with(&(struct fake_cuda_config){.seed = 1});
+	struct hc_device *device = open_with(&(struct fake_cuda_config){.seed = 1});
+	struct hc_device_stream *stream = new_stream(device);
+	static _Alignas(4096) unsigned char host[8 * 4096];
+	hc_device_addr mem = device_buffer(device, 4 * 4096), pinned, alias, other;
+	struct fake_cuda_live live;
+
+	assert_int_equal(hc_device_host_register(engine, host, 4 * 4096, false, &pinned), 0);
+	assert_int_not_equal(hc_device_host_register(device, host, 8 * 4096, false, &other), 0);
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(hc_device_host_register(device, host, 4 * 4096, false, &alias), 0);
+		assert_true(alias == pinned);
+		memset(host, 7 + round, 4 * 4096);
+		assert_int_equal(copy_one(stream, mem, alias, 4 * 4096), 0);
+		assert_int_equal(hc_device_stream_drain(stream, soon()), 0);
+		memset(host, 0, 4 * 4096);
+		assert_int_equal(copy_one(stream, alias, mem, 4 * 4096), 0);
+		assert_int_equal(hc_device_stream_drain(stream, soon()), 0);
+		assert_int_equal(host[4 * 4096 - 1], 7 + round);
+		hc_device_host_unregister(device, alias);
+		fake.live(&live);
+		assert_int_equal(live.n_registrations, 1);
+	}
+	hc_device_host_unregister(engine, pinned);
+	hc_device_mem_free(device, mem);
+	hc_device_stream_destroy(stream);
+	hc_device_close(device);
+	hc_device_close(engine);
+	fake_check();
+}
+
 /* Goal: a stream of another context is refused by name; one that was never made, too. */
 static void test_foreign_stream(void **state)
 {
@@ -344,11 +379,17 @@ static void test_checker_pairs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_device),      cmocka_unit_test(test_not_a_driver),
-		cmocka_unit_test(test_info),           cmocka_unit_test(test_batch_fallback),
-		cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_no_memory),
-		cmocka_unit_test(test_foreign_stream), cmocka_unit_test(test_checker),
-		cmocka_unit_test(test_checker_pairs),  cmocka_unit_test(test_each_call_fails),
+		cmocka_unit_test(test_no_device),
+		cmocka_unit_test(test_not_a_driver),
+		cmocka_unit_test(test_info),
+		cmocka_unit_test(test_batch_fallback),
+		cmocka_unit_test(test_no_kernels),
+		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_foreign_stream),
+		cmocka_unit_test(test_pinned_by_engine),
+		cmocka_unit_test(test_checker),
+		cmocka_unit_test(test_checker_pairs),
+		cmocka_unit_test(test_each_call_fails),
 		cmocka_unit_test(test_lost),
 	};
 

@@ -158,8 +158,9 @@ int hc_device_host_alloc(struct hc_device *device, uint64_t size_bytes, void **h
 void hc_device_host_free(struct hc_device *device, hc_device_addr addr);
 /* Makes the caller's memory reachable for the device. It must stay mapped, and must not be punched
  * or truncated, until it is unregistered; drain first. read_only: the mapping cannot be written
- * and copies into it are -EFAULT. Errors: -ENOMEM (pinning limits), -EEXIST (overlaps what is
- * registered), -ENOTSUP (read-only registration). */
+ * and copies into it are -EFAULT. What somebody else in the process
+ * has registered with the same driver is used as it is, and not unregistered. Errors: -ENOMEM
+ * (pinning limits), -EEXIST (overlaps what is registered), -ENOTSUP (read-only registration). */
 int hc_device_host_register(struct hc_device *device, void *host, uint64_t size_bytes,
 			    bool read_only, hc_device_addr *addr_p) HC_MUST_CHECK;
 void hc_device_host_unregister(struct hc_device *device, hc_device_addr addr);

@@ -26,6 +26,9 @@
 
 extern const unsigned char hc_cuda_kernels[];
 
+/* Pools of engines: one for each kind of page, a few devices. */
+#define BORROWED_MAX 64
+
 struct hc_cuda {
 	struct hc_device base;
 	struct hc_driver driver;
@@ -38,6 +41,9 @@ struct hc_cuda {
 	bool read_only_registration;
 	atomic_bool batch;
 	atomic_bool lost;
+	pthread_mutex_t borrowed_lock; /* leaf */
+	uint32_t n_borrowed;
+	void *borrowed[BORROWED_MAX]; /* host memory that the engine itself has pinned */
 };
 
 struct cuda_stream {
@@ -274,13 +280,55 @@ static void cuda_host_free(struct hc_device *device, void *host, hc_device_addr 
 	leave(cuda);
 }
 
+/* What somebody else has pinned wholly, and will unpin. */
+static int borrow(struct hc_cuda *cuda, void *host, uint64_t size_bytes, CUdeviceptr *addr_p)
+{
+	uint64_t last = size_bytes - HC_BLOCK_BYTES;
+	CUdeviceptr addr, end;
+	int err = check(cuda, cuda->driver.host_alias(&addr, host, 0), "cuMemHostGetDevicePointer");
+
+	if (!err)
+		err = check(cuda, cuda->driver.host_alias(&end, (char *)host + last, 0),
+			    "cuMemHostGetDevicePointer");
+	if (!err && end - addr != last)
+		err = -EEXIST;
+	if (err)
+		return err;
+	pthread_mutex_lock(&cuda->borrowed_lock);
+	if (cuda->n_borrowed < BORROWED_MAX)
+		cuda->borrowed[cuda->n_borrowed++] = host;
+	else
+		err = -ENOMEM;
+	pthread_mutex_unlock(&cuda->borrowed_lock);
+	if (!err)
+		*addr_p = addr;
+	return err;
+}
+
+static bool give_borrowed_back(struct hc_cuda *cuda, const void *host)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&cuda->borrowed_lock);
+	for (uint32_t i = 0; i < cuda->n_borrowed && !found; i++) {
+		found = cuda->borrowed[i] == host;
+		if (found)
+			cuda->borrowed[i] = cuda->borrowed[--cuda->n_borrowed];
+	}
+	pthread_mutex_unlock(&cuda->borrowed_lock);
+	return found;
+}
+
 static int register_locked_pages(struct hc_cuda *cuda, void *host, uint64_t size_bytes,
 				 unsigned int flags, CUdeviceptr *addr_p)
 {
+	CUresult result = cuda->driver.host_register(host, size_bytes, flags);
 	CUdeviceptr addr;
-	int err = check(cuda, cuda->driver.host_register(host, size_bytes, flags),
-			"cuMemHostRegister");
+	int err;
 
+	if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+		return borrow(cuda, host, size_bytes, addr_p);
+	err = check(cuda, result, "cuMemHostRegister");
 	if (err)
 		return err;
 	err = check(cuda, cuda->driver.host_alias(&addr, host, 0), "cuMemHostGetDevicePointer");
@@ -332,7 +380,7 @@ static void cuda_host_unregister(struct hc_device *device, void *host, hc_device
 {
 	struct hc_cuda *cuda = cuda_of(device);
 
-	if (enter_to_release(cuda))
+	if (give_borrowed_back(cuda, host) || enter_to_release(cuda))
 		return;
 	hc_ignore(check(cuda, cuda->driver.host_unregister(host), "cuMemHostUnregister"));
 	leave(cuda);
@@ -691,6 +739,7 @@ static void cuda_close(struct hc_device *device)
 	if (cuda->context)
 		hc_ignore(cuda->driver.primary_release(cuda->ordinal));
 	hc_device_fini(device);
+	pthread_mutex_destroy(&cuda->borrowed_lock);
 	free(cuda);
 }
 
@@ -784,6 +833,7 @@ int hc_cuda_open(const struct hc_cuda_config *config, struct hc_device **device_
 	if (!cuda)
 		return -ENOMEM;
 	hc_device_init(&cuda->base, &cuda_ops);
+	pthread_mutex_init(&cuda->borrowed_lock, NULL);
 	err = open_context(cuda, config);
 	if (!err)
 		err = enter(cuda);
