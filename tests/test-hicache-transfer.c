@@ -711,6 +711,110 @@ static void test_two_transfers(void **state)
 	engine_close();
 }
 
+/* The cache has the bytes of `from` under the names of `to`. */
+static void rig_expect_as(const struct hicache_hash *to, const struct hicache_hash *from, size_t n)
+{
+	struct hicache_page pages[N];
+	size_t got;
+
+	assert_int_equal(hicache_acquire(rig_series, to, n, RIG_TIMEOUT, pages, &got), 0);
+	assert_int_equal(got, n);
+	for (size_t i = 0; i < n; i++)
+		assert_true(page_good(&pages[i], &from[i], 0));
+	assert_int_equal(hicache_release(rig_hc, pages, n), 0);
+}
+
+struct worker {
+	pthread_t thread;
+	uint32_t page, number;
+	bool good;
+};
+
+static int write_one(uint32_t page, uint32_t *host)
+{
+	int rc;
+
+	do {
+		rc = hicache_transfer_write(transfer, &page, 1, HICACHE_PRIORITY_DEFAULT,
+					    HICACHE_NO_NODE, 0, stream, host);
+	} while (rc == -EAGAIN || rc == -ENOSPC);
+	while (!rc && hicache_transfer_host_complete(transfer, *host) == 0)
+		ppoll(NULL, 0, &(struct timespec){.tv_nsec = 50000}, NULL);
+	return rc;
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	struct hicache_hash hashes[20];
+	int64_t producer;
+
+	rig_chain(10000 * (w->number + 1), hashes, 20);
+	w->good = true;
+	for (int i = 0; i < 20 && w->good; i++) {
+		uint32_t host, held;
+		int result = 1, rc;
+		size_t got;
+
+		w->good =
+			!write_one(w->page, &host) &&
+			!hicache_transfer_publish(transfer, &host, &hashes[i], 1, NULL, &result) &&
+			!result &&
+			!hicache_transfer_acquire(transfer, &hashes[i], 1, RIG_TIMEOUT, &held,
+						  &got) &&
+			!hicache_transfer_load(transfer, &held, 1, 0, w->number,
+					       HICACHE_GIVEN_PAGES, &w->page);
+		/* Another thread may have started it. */
+		do {
+			rc = hicache_transfer_start_loading(transfer, stream, &producer);
+		} while (rc == -EAGAIN);
+		if (!rc && producer >= 0)
+			rc = forward(producer);
+		/* Stale: three others were quicker, so the load has ended. */
+		w->good = w->good && (!rc || rc == -ESTALE) &&
+			  !hicache_transfer_evict_host(transfer, &held, 1);
+	}
+	return NULL;
+}
+
+/* Goal: threads write, publish, acquire and load at once; all that was held goes back. */
+static void test_threads(void **state)
+{
+	struct hicache_hash from[N];
+	uint32_t device_pages[N];
+	struct worker workers[3];
+	struct hicache_ack ack = {.size = sizeof(ack)};
+
+	engine_open(*state);
+	rig_chain(1, from, N);
+	rig_publish(from, N);
+	load_chain(from, device_pages);
+	for (uint32_t i = 0; i < 3; i++) {
+		workers[i] = (struct worker){.page = device_pages[i], .number = i};
+		assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]),
+				 0);
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+		assert_true(workers[i].good);
+	}
+	assert_int_equal(hicache_transfer_reset(transfer, RIG_TIMEOUT), 0);
+	assert_int_equal(hicache_transfer_poll(transfer, HICACHE_WRITES, &ack), -EAGAIN);
+	assert_int_equal(number("failed"), 0);
+	assert_int_equal(number("n_leased_pages"), 0);
+	assert_int_equal(number("writes"), 60);
+	assert_int_equal(rig_stat("n_pages"), N + 60);
+	assert_int_equal(rig_stat("n_held"), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		struct hicache_hash hashes[20];
+
+		rig_chain(10000 * (i + 1), hashes, 20);
+		for (int k = 0; k < 20; k++)
+			rig_expect_as(&hashes[k], &from[i], 1);
+	}
+	engine_close();
+}
+
 #ifdef HC_TEST_CUDA
 /* Goal: no driver, no GPU, an old driver: -ENODEV by name, and the CPU where any device will do. */
 static void test_no_device(void **state)
@@ -802,19 +906,6 @@ static void close_after_failure(void)
 	assert_int_equal(rig_stat("n_held"), 0);
 }
 
-/* The cache has the bytes of `from` under the names of `to`. */
-static void rig_expect_as(const struct hicache_hash *to, const struct hicache_hash *from)
-{
-	struct hicache_page pages[N];
-	size_t got;
-
-	assert_int_equal(hicache_acquire(rig_series, to, N, RIG_TIMEOUT, pages, &got), 0);
-	assert_int_equal(got, N);
-	for (size_t i = 0; i < N; i++)
-		assert_true(page_good(&pages[i], &from[i], 0));
-	assert_int_equal(hicache_release(rig_hc, pages, N), 0);
-}
-
 /* In a cache that has `from`. */
 static bool fail_one(const struct way *way, uint64_t n, int result, bool sticky, bool *told_p)
 {
@@ -843,7 +934,7 @@ static bool fail_one(const struct way *way, uint64_t n, int result, bool sticky,
 	}
 	*told_p = failed && !good;
 	if (good)
-		rig_expect_as(to, from);
+		rig_expect_as(to, from, N);
 	assert_int_equal(hicache_remove(rig_series, to, N, NULL), 0);
 	assert_int_equal(rig_stat("n_pages"), N);
 	assert_int_equal(rig_stat("pool_used_bytes"), N * RIG_PAGE);
@@ -905,21 +996,15 @@ static const struct way ways[] = {
 };
 
 static const struct CMUnitTest each[] = {
-	cmocka_unit_test(test_round_trip),
-	cmocka_unit_test(test_held),
-	cmocka_unit_test(test_pool_full),
-	cmocka_unit_test(test_no_room),
-	cmocka_unit_test(test_load_of_written),
-	cmocka_unit_test(test_reset),
-	cmocka_unit_test(test_unnameable),
-	cmocka_unit_test(test_device_refusals),
-	cmocka_unit_test(test_open_refusals),
-	cmocka_unit_test(test_refusals),
-	cmocka_unit_test(test_fork),
+	cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_held),
+	cmocka_unit_test(test_pool_full),       cmocka_unit_test(test_no_room),
+	cmocka_unit_test(test_load_of_written), cmocka_unit_test(test_reset),
+	cmocka_unit_test(test_unnameable),      cmocka_unit_test(test_device_refusals),
+	cmocka_unit_test(test_open_refusals),   cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_refusals),        cmocka_unit_test(test_fork),
 	cmocka_unit_test(test_two_transfers),
 #ifdef HC_TEST_CUDA
-	cmocka_unit_test(test_capture),
-	cmocka_unit_test(test_each_call_fails),
+	cmocka_unit_test(test_capture),         cmocka_unit_test(test_each_call_fails),
 	cmocka_unit_test(test_device_lost),
 #endif
 };
