@@ -533,6 +533,80 @@ static void test_words(void **state)
 	assert_string_equal(hc_plan_way_name(HC_PLAN_STAGED), "staged");
 }
 
+/* As the kernels do it, thread by thread; counts how often each unit is moved. */
+static void run_as_grid(const struct hc_page_copy *c, uint32_t n_blocks, uint32_t n_threads,
+			uint8_t *n_moved)
+{
+	const struct hc_page_pair *pairs = (const void *)(uintptr_t)c->pairs;
+	uint32_t n_units = hc_page_copy_units_per_page(c) * c->n_pages;
+
+	for (uint32_t k = 0; k < n_blocks * n_threads; k++) {
+		uint32_t block = k / n_threads, thread = k % n_threads;
+
+		for (uint64_t lap = 0;
+		     hc_page_copy_unit(lap, n_blocks, block, n_threads, thread, 0) < n_units;
+		     lap++) {
+			for (uint32_t i = 0; i < HC_PAGE_COPY_IN_FLIGHT; i++) {
+				uint64_t unit = hc_page_copy_unit(lap, n_blocks, block, n_threads,
+								  thread, i);
+				struct hc_page_copy_at at;
+
+				if (unit >= n_units)
+					continue;
+				at = hc_page_copy_find(c, (uint32_t)unit);
+				memcpy((void *)(uintptr_t)(c->dst + pairs[at.page_i].dst +
+							   (uint64_t)at.dst),
+				       (const void *)(uintptr_t)(c->src + pairs[at.page_i].src +
+								 (uint64_t)at.src),
+				       HC_PAGE_COPY_UNIT);
+				n_moved[unit]++;
+			}
+		}
+	}
+}
+
+/* Goal: whatever the grid, the threads of a kernel together move each unit once, to where its twin
+ * moves it. Method: the kernels' own arithmetic, for grids and copies that do not divide. */
+static void test_grid(void **state)
+{
+	static const struct {
+		uint32_t n_blocks, n_threads;
+	} grids[] = {{1, 1}, {1, 32}, {2, 1024}, {3, 96}, {32, 64}};
+	unsigned char *src = new_bytes(8192, 1), *twin = new_bytes(16384, 2);
+	unsigned char *grid = same_bytes(twin, 16384);
+	struct hc_page_pair pairs[5] __attribute__((aligned(16)));
+
+	for (uint64_t p = 0; p < 5; p++)
+		pairs[p] = (struct hc_page_pair){p * 1536, (4 - p) * 3072};
+	for (uint32_t n_pages = 1; n_pages <= 5; n_pages++) {
+		for (size_t g = 0; g < HC_ARRAY_SIZE(grids); g++) {
+			struct hc_page_copy copy = {.pairs = (uintptr_t)pairs,
+						    .src = (uintptr_t)src,
+						    .dst = (uintptr_t)twin,
+						    .src_stride = {64, 192, 768},
+						    .dst_stride = {48, 320, 1280},
+						    .count = {3, 4, 2, 1, 1},
+						    .run_bytes = 48,
+						    .n_pages = n_pages};
+			uint32_t n_units = hc_page_copy_units_per_page(&copy) * n_pages;
+			uint8_t n_moved[5 * 72] = {0};
+
+			assert_int_equal(hc_page_copy_check(&copy), 0);
+			assert_in_range(n_units, 1, sizeof(n_moved));
+			fill(src, 8192, g);
+			hc_page_copy_run(&copy, 0, n_units);
+			copy.dst = (uintptr_t)grid;
+			run_as_grid(&copy, grids[g].n_blocks, grids[g].n_threads, n_moved);
+			assert_memory_equal(grid, twin, 16384);
+			for (uint32_t i = 0; i < n_units; i++)
+				assert_int_equal(n_moved[i], 1);
+		}
+	}
+	free(src);
+	free(twin);
+	free(grid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -544,6 +618,7 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_direct_everywhere),
 		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_grid),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

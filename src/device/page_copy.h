@@ -23,6 +23,8 @@
 
 #define HC_PAGE_COPY_UNIT 16
 #define HC_PAGE_COPY_DIMS 5
+/* Units that one thread of a kernel loads before it stores the first. */
+#define HC_PAGE_COPY_IN_FLIGHT 4
 
 /* Read by the device when the copy runs. */
 struct hc_page_pair {
@@ -78,6 +80,15 @@ HC_PAGE_COPY_FN struct hc_page_copy_at hc_page_copy_find(const struct hc_page_co
 	}
 	at.page_i = left;
 	return at;
+}
+
+/* The i-th unit of a thread in one lap of a grid: neighbours in a block take neighbouring units.
+ * Past the end of the copy there is nothing to do; a lap whose first unit is past it ends the
+ * thread. */
+HC_PAGE_COPY_FN uint64_t hc_page_copy_unit(uint64_t lap, uint32_t n_blocks, uint32_t block,
+					   uint32_t n_threads, uint32_t thread, uint32_t i)
+{
+	return ((lap * n_blocks + block) * HC_PAGE_COPY_IN_FLIGHT + i) * n_threads + thread;
 }
 
 #ifndef __CUDACC__

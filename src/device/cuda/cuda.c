@@ -22,7 +22,7 @@
 #define THREADS         1024
 #define LINK_BLOCKS     2
 #define RELAYOUT_BLOCKS 32
-#define UNITS_PER_BLOCK (THREADS * 4)
+#define UNITS_PER_BLOCK (THREADS * HC_PAGE_COPY_IN_FLIGHT)
 
 extern const unsigned char hc_cuda_kernels[];
 

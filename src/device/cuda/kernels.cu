@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page copies of page_copy.h on a GPU. One thread moves IN_FLIGHT units of 16 bytes at a time: all its
+// The page copies of page_copy.h on a GPU. One thread moves some units of 16 bytes at a time: all its
 // loads are issued before its first store, for it is the bytes in flight that fill the link. What lies in
 // host memory is touched once: it is kept out of L1. Indices are checked by the host before the launch.
 #include "device/page_copy.h"
 
-#define IN_FLIGHT 4
+#define IN_FLIGHT HC_PAGE_COPY_IN_FLIGHT
 #define THREADS   1024
 
 struct plain {
@@ -59,16 +59,15 @@ struct to_host : plain {
 template <typename access> static __device__ __forceinline__ void page_copy(const hc_page_copy &c)
 {
 	const uint32_t n_units = hc_page_copy_units_per_page(&c) * c.n_pages;
-	const uint64_t lap = (uint64_t)gridDim.x * blockDim.x * IN_FLIGHT;
+	const uint32_t n_blocks = gridDim.x, block = blockIdx.x, n_threads = blockDim.x, thread = threadIdx.x;
 
-	for (uint64_t first = (uint64_t)blockIdx.x * blockDim.x * IN_FLIGHT + threadIdx.x; first < n_units;
-	     first += lap) {
+	for (uint64_t lap = 0; hc_page_copy_unit(lap, n_blocks, block, n_threads, thread, 0) < n_units; lap++) {
 		uint4 v[IN_FLIGHT];
 		uint64_t to[IN_FLIGHT];
 
 #pragma unroll
 		for (int i = 0; i < IN_FLIGHT; i++) {
-			const uint64_t unit = first + (uint64_t)i * blockDim.x;
+			const uint64_t unit = hc_page_copy_unit(lap, n_blocks, block, n_threads, thread, i);
 
 			to[i] = 0;
 			if (unit < n_units) {
