@@ -339,10 +339,11 @@ static int write_named(struct hc_fs *fs, const struct hc_there *there, uint32_t 
 }
 
 /* Somebody has the node open as another page, whose bytes its maps share: until it is closed the
- * page that the name shows cannot be opened by it. 127 ms in all. */
+ * page that the name shows cannot be opened by it. Ever longer, 127 ms in all tries. */
 static void wait_for_close(struct hc_fs *fs, int try)
 {
-	uint64_t deadline_ns = hc_clock_now_ns() + (HC_NS_PER_MS << try);
+	uint64_t deadline_ns =
+		hc_clock_now_ns() + (HC_NS_PER_MS << hc_min_u64((uint64_t)try, HC_NAMED_TRIES - 2));
 
 	pthread_mutex_lock(&fs->bodies.lock);
 	while (hc_cond_wait_until(&fs->bodies.changed, &fs->bodies.lock, deadline_ns) != -ETIMEDOUT)
@@ -350,13 +351,27 @@ static void wait_for_close(struct hc_fs *fs, int try)
 	pthread_mutex_unlock(&fs->bodies.lock);
 }
 
+/* Half of the workers wait longer, as long as an open may take: the RELEASE needs one, too. */
+static bool wait_begin(struct hc_fs *fs)
+{
+	bool may;
+
+	pthread_mutex_lock(&fs->bodies.lock);
+	may = atomic_load(&fs->bodies.n_parked) < fs->options.n_threads / 2;
+	atomic_fetch_add(&fs->bodies.n_parked, may);
+	pthread_mutex_unlock(&fs->bodies.lock);
+	return may;
+}
+
 /* What the node id stood for is gone, or another's, and the kernel does not ask again: the handle
  * is of what its name shows now, and the node id does not tell of it. The name is the one that the
  * thread looked up; what the node is called by now may be another. */
 static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p)
 {
+	uint64_t deadline_ns = hc_clock_now_ns() + fs->budget_ns;
 	char name[HC_NAME_BYTES];
 	struct hc_there there;
+	bool waits = false;
 	uint32_t dir;
 	int err = -ESTALE;
 
@@ -364,7 +379,11 @@ static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle 
 	if (!hc_mark_name(fs, ask->opener.tid, ask->ino, &dir, name))
 		return ask->writer ? -ESTALE : -ENOENT;
 	/* It may be replaced under us again. */
-	for (int i = 0; err == -ESTALE && i < HC_NAMED_TRIES; i++) {
+	for (int i = 0; err == -ESTALE; i++) {
+		if (i == HC_NAMED_TRIES)
+			waits = !ask->writer && wait_begin(fs);
+		if (i >= HC_NAMED_TRIES && (!waits || hc_clock_now_ns() >= deadline_ns))
+			break;
 		if (i && !ask->writer)
 			wait_for_close(fs, i - 1);
 		if (hc_there_look(fs, dir, name, ask->opener.tid, &there))
@@ -373,6 +392,7 @@ static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle 
 				  : read_named(fs, &there, ask, handle_p);
 		hc_there_end(&there);
 	}
+	atomic_fetch_sub(&fs->bodies.n_parked, waits);
 	return err == -ESTALE && !ask->writer ? -ENOENT : err;
 }
 

@@ -595,6 +595,16 @@ static void release_while_the_target_is_cleared(void **state)
 	rename_meets_release(*state, FINAL, &before_remove);
 }
 
+static int n_waits;
+
+static void release_later(void)
+{
+	if (++n_waits < 20)
+		during_wait = release_later;
+	else
+		release_late();
+}
+
 /* Twice within one open() the node is another reader's, and stands for a page that was replaced:
  * the name is never without one. */
 static void second_round_waits_for_a_reader(void **state)
@@ -605,6 +615,7 @@ static void second_round_waits_for_a_reader(void **state)
 	size_t got;
 	int first;
 
+	n_waits = 0;
 	put(f, A, FINAL, 'a');
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_open(f, C, FINAL, O_RDONLY, &holder), 0);
@@ -615,8 +626,9 @@ static void second_round_waits_for_a_reader(void **state)
 	assert_int_equal(rig_open(f, A, FINAL, O_RDONLY, &late), 0);
 	put(f, C, TEMP, 'c');
 	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
-	during_wait = release_late;
+	during_wait = release_later;
 	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), 0);
+	assert_int_equal(n_waits, 20);
 	assert_null(during_wait);
 	assert_int_equal(rig_read(f, &fi, SIZE + 1, &first, &got), 0);
 	assert_int_equal(got, SIZE);
