@@ -1,195 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transfer half of hicache.h, through the shared library: host pages are slots of the cache's
  * pool, or the caller's own memory. On the CPU and, where the device cuda was built, on the fake
- * driver. What each call of the controller promises: test-controller.c. */
-#include <poll.h>
-#include <sys/mman.h>
-
-#include "hicache-rig.h"
-#ifdef HC_TEST_CUDA
-#include "tests/fake-cuda/rig.h"
-#endif
-
-enum { N = 8, LAYERS = 2, TOKENS = 16 };
-#define POOL (4 * HC_MIB)
-
-/* One of the ways to run: a device, and what of it is missing. */
-struct way {
-	const char *name, *device;
-	bool no_registration; /* of the fake driver */
-	bool no_kernels, no_batch;
-	uint32_t io;
-};
-
-static struct hicache_device *device;
-static struct hicache_transfer *transfer;
-static uint64_t stream;
-
-/* As rig_open, and small: hundreds are opened here. */
-static void cache_open(void)
-{
-	struct hicache_params params = {.size = sizeof(params),
-					.pool_bytes = POOL,
-					.segment_bytes = POOL,
-					.max_page_bytes = RIG_PAGE};
-
-	assert_int_equal(hicache_open("mem:", &params, &rig_hc), 0);
-	assert_int_equal(hicache_space_open(rig_hc, "m", HICACHE_CREATE, NULL, &rig_space), 0);
-	assert_int_equal(
-		hicache_series_open(rig_space, RIG_SPEC, NULL, HICACHE_CREATE, &rig_series), 0);
-}
-
-static void way_reset(const struct way *way)
-{
-#ifdef HC_TEST_CUDA
-	struct fake_cuda_config config = {.seed = 3,
-					  .delay_max_ns = 20 * HC_NS_PER_US,
-					  .no_registration = way->no_registration,
-					  .no_kernels = way->no_kernels,
-					  .no_batch = way->no_batch};
-
-	fake_load();
-	fake.reset(&config);
-#endif
-	(void)way;
-}
-
-static int device_open(const char *what, uint32_t flags)
-{
-	struct hicache_device_params params = {.size = sizeof(params), .flags = flags};
-
-#ifdef HC_TEST_CUDA
-	params.library = fake.path;
-#endif
-	return hicache_device_open(what, &params, &device);
-}
-
-static struct hicache_transfer_params params_of(const struct way *way)
-{
-	return (struct hicache_transfer_params){
-		.size = sizeof(struct hicache_transfer_params),
-		.device_pages = 4 * N,
-		.io = way->io,
-		.staging_bytes = 16 * RIG_PAGE,
-	};
-}
-
-static void transfer_open(const struct way *way)
-{
-	struct hicache_transfer_params params = params_of(way);
-
-	way_reset(way);
-	assert_int_equal(device_open(way->device, 0), 0);
-	assert_int_equal(hicache_stream_create(device, &stream), 0);
-	assert_int_equal(hicache_transfer_open(device, rig_series, &params, &transfer), 0);
-}
-
-static void engine_open(const struct way *way)
-{
-	cache_open();
-	transfer_open(way);
-}
-
-static void device_close(void)
-{
-	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
-	assert_int_equal(hicache_stream_destroy(device, stream), 0);
-	assert_int_equal(hicache_device_close(device), 0);
-	device = NULL;
-	transfer = NULL;
-#ifdef HC_TEST_CUDA
-	fake_check();
-#endif
-}
-
-static void engine_close(void)
-{
-	device_close();
-	rig_close();
-}
-
-static int pick(void *arg, const char *name, uint64_t value)
-{
-	struct {
-		const char *name;
-		uint64_t value;
-		bool found;
-	} *wanted = arg;
-
-	if (strcmp(name, wanted->name))
-		return 0;
-	wanted->value = value;
-	wanted->found = true;
-	return 1;
-}
-
-static uint64_t number(const char *name)
-{
-	struct {
-		const char *name;
-		uint64_t value;
-		bool found;
-	} wanted = {.name = name};
-
-	assert_int_equal(hicache_transfer_stats_each(transfer, pick, &wanted), 1);
-	assert_true(wanted.found);
-	return wanted.value;
-}
-
-/* The next ack of the direction, by the deadline. */
-static int ack_take(uint32_t direction, struct hicache_ack *ack)
-{
-	uint64_t deadline_ns = hc_clock_now_ns() + RIG_TIMEOUT * HC_NS_PER_MS;
-	int rc;
-
-	*ack = (struct hicache_ack){.size = sizeof(*ack)};
-	while ((rc = hicache_transfer_poll(transfer, direction, ack)) == -EAGAIN &&
-	       hc_clock_now_ns() < deadline_ns)
-		ppoll(NULL, 0, &(struct timespec){.tv_nsec = 50000}, NULL);
-	return rc;
-}
-
-static void ack_expect(uint32_t direction, int64_t node, size_t n)
-{
-	struct hicache_ack ack;
-
-	assert_int_equal(ack_take(direction, &ack), 0);
-	assert_int_equal(ack.status, 0);
-	assert_int_equal(ack.n_nodes, 1);
-	assert_int_equal(ack.nodes[0], node);
-	assert_int_equal(ack.n_pages, n);
-	assert_int_equal(ack.size_bytes, n * RIG_PAGE);
-}
-
-static int forward(int64_t producer)
-{
-	int rc = 0;
-
-	for (uint32_t layer = 0; layer < LAYERS && !rc; layer++)
-		rc = hicache_transfer_wait_layer(transfer, producer, layer, stream);
-	return rc;
-}
-
-/* Pages of the cache into device pages. */
-static void load_chain(const struct hicache_hash *hashes, uint32_t *device_pages)
-{
-	uint32_t host[N];
-	int64_t producer;
-	size_t got;
-
-	assert_int_equal(hicache_transfer_acquire(transfer, hashes, N, RIG_TIMEOUT, host, &got), 0);
-	assert_int_equal(got, N);
-	for (size_t i = 0; i < N; i++)
-		assert_int_equal(hicache_transfer_host_complete(transfer, host[i]), 1);
-	assert_int_equal(hicache_transfer_load(transfer, host, N, HICACHE_PRIORITY_DEFAULT, 7, 0,
-					       device_pages),
-			 0);
-	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
-	assert_int_equal(forward(producer), 0);
-	/* Held until the load has ended, whatever is evicted. */
-	assert_int_equal(hicache_transfer_evict_host(transfer, host, N), 0);
-	ack_expect(HICACHE_LOADS, 7, N);
-}
+ * driver. What each call of the controller promises: test-controller.c; what becomes of it when the
+ * driver fails: test-hicache-transfer-faults.c. */
+#include "tests/transfer-rig.h"
 
 /* Goal: pages of the cache reach the device and come back as other pages, byte for byte, without a
  * copy by the host; names appear at publish, not before; everything is given back. */
@@ -711,19 +525,6 @@ static void test_two_transfers(void **state)
 	engine_close();
 }
 
-/* The cache has the bytes of `from` under the names of `to`. */
-static void rig_expect_as(const struct hicache_hash *to, const struct hicache_hash *from, size_t n)
-{
-	struct hicache_page pages[N];
-	size_t got;
-
-	assert_int_equal(hicache_acquire(rig_series, to, n, RIG_TIMEOUT, pages, &got), 0);
-	assert_int_equal(got, n);
-	for (size_t i = 0; i < n; i++)
-		assert_true(page_good(&pages[i], &from[i], 0));
-	assert_int_equal(hicache_release(rig_hc, pages, n), 0);
-}
-
 struct worker {
 	pthread_t thread;
 	uint32_t page, number;
@@ -815,171 +616,6 @@ static void test_threads(void **state)
 	engine_close();
 }
 
-#ifdef HC_TEST_CUDA
-/* Goal: no driver, no GPU, an old driver: -ENODEV by name, and the CPU where any device will do. */
-static void test_no_device(void **state)
-{
-	struct fake_cuda_config none = {.no_devices = true}, old = {.old_driver = true};
-	struct hicache_device_params absent = {.size = sizeof(absent),
-					       .library = "/nonexistent/libcuda.so.1"};
-	struct hicache_device_info info = {.size = sizeof(info)};
-
-	(void)state;
-	fake_load();
-	for (int i = 0; i < 3; i++) {
-		struct hicache_device_params params = absent;
-
-		if (i)
-			params.library = fake.path;
-		fake.reset(i == 1 ? &none : &old);
-		assert_int_equal(hicache_device_open("cuda:0", &params, &device), -ENODEV);
-		assert_error("cuda:0");
-		assert_int_equal(hicache_device_open("auto", &params, &device), 0);
-		assert_int_equal(hicache_device_get(device, &info), 0);
-		assert_string_equal(info.kind, "cpu");
-		assert_int_equal(hicache_device_close(device), 0);
-	}
-	device = NULL;
-	fake_check();
-}
-
-/* Goal: a stream that is being captured is -EBUSY, before anything was taken. */
-static void test_capture(void **state)
-{
-	uint32_t page, host;
-	int64_t producer;
-
-	engine_open(*state);
-	assert_int_equal(hicache_transfer_device_alloc(transfer, 1, &page), 0);
-	assert_int_equal(fake.capture(stream, true), 0);
-	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, stream, &host),
-			 -EBUSY);
-	assert_int_equal(number("n_queued"), 0);
-	assert_int_equal(number("host_free_pages"), POOL / RIG_PAGE);
-	assert_int_equal(fake.capture(stream, false), 0);
-	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 3, 0, stream, &host), 0);
-	ack_expect(HICACHE_WRITES, 3, 1);
-	assert_int_equal(
-		hicache_transfer_load(transfer, &host, 1, 0, 4, HICACHE_GIVEN_PAGES, &page), 0);
-	assert_int_equal(fake.capture(stream, true), 0);
-	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), -EBUSY);
-	assert_int_equal(fake.capture(stream, false), 0);
-	assert_int_equal(hicache_transfer_start_loading(transfer, stream, &producer), 0);
-	assert_int_equal(forward(producer), 0);
-	ack_expect(HICACHE_LOADS, 4, 1);
-	engine_close();
-}
-
-/* A load of `from` and a write of it to `to`, each step of which may fail. True: all went well. */
-static bool one_life(const struct hicache_hash *from, const struct hicache_hash *to)
-{
-	uint32_t host[N], written[N], device_pages[N];
-	struct hicache_ack ack;
-	int results[N];
-	int64_t producer;
-	size_t got;
-	int rc;
-
-	assert_int_equal(hicache_transfer_acquire(transfer, from, N, RIG_TIMEOUT, host, &got), 0);
-	rc = hicache_transfer_load(transfer, host, N, 0, 1, 0, device_pages);
-	if (!rc)
-		rc = hicache_transfer_start_loading(transfer, stream, &producer);
-	if (!rc && producer >= 0)
-		rc = forward(producer);
-	if (rc || ack_take(HICACHE_LOADS, &ack) || ack.status)
-		return false;
-	rc = hicache_transfer_write(transfer, device_pages, N, 0, 2, 0, stream, written);
-	if (rc || ack_take(HICACHE_WRITES, &ack) || ack.status)
-		return false;
-	assert_int_equal(hicache_transfer_publish(transfer, written, to, N, NULL, results), 0);
-	return true;
-}
-
-/* After whatever happened nothing hangs, and the cache has every page back. */
-static void close_after_failure(void)
-{
-	assert_int_equal(hicache_transfer_reset(transfer, RIG_TIMEOUT), 0);
-	assert_int_equal(number("n_leased_pages"), 0);
-	assert_int_equal(number("n_in_flight"), 0);
-	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
-	transfer = NULL;
-	assert_int_equal(rig_stat("n_held"), 0);
-}
-
-/* In a cache that has `from`. */
-static bool fail_one(const struct way *way, uint64_t n, int result, bool sticky, bool *told_p)
-{
-	struct hicache_hash from[N], to[N];
-	const char *failed;
-	bool good;
-
-	transfer_open(way);
-	rig_chain(1, from, N);
-	rig_chain(1000, to, N);
-	fake.fail_nth(n, result, sticky);
-	good = one_life(from, to);
-	fake.calls(&failed);
-	if (!sticky || !failed)
-		fake.fail_nth(0, 0, false);
-	close_after_failure();
-	if (sticky && failed) {
-		/* What is lost does no more work. */
-		fake.abandon();
-		assert_int_equal(hicache_stream_destroy(device, stream), 0);
-		assert_int_equal(hicache_device_close(device), 0);
-		device = NULL;
-		fake.abandon();
-	} else {
-		device_close();
-	}
-	*told_p = failed && !good;
-	if (good)
-		rig_expect_as(to, from, N);
-	assert_int_equal(hicache_remove(rig_series, to, N, NULL), 0);
-	assert_int_equal(rig_stat("n_pages"), N);
-	assert_int_equal(rig_stat("pool_used_bytes"), N * RIG_PAGE);
-	return failed != NULL;
-}
-
-/* Goal: whichever call of the driver fails once during a load and a write of pages of the cache,
- * somebody is told, every page goes back to the cache, nothing hangs and no wrong page is
- * published. */
-static void test_each_call_fails(void **state)
-{
-	struct hicache_hash from[N];
-	uint64_t n, n_told = 0;
-	bool told;
-
-	cache_open();
-	rig_chain(1, from, N);
-	rig_publish(from, N);
-	for (n = 1; fail_one(*state, n, n % 2 ? 2 : 1, false, &told); n++)
-		n_told += told;
-	print_message("# %llu calls, %llu failures told\n", (unsigned long long)n - 1,
-		      (unsigned long long)n_told);
-	assert_true(n_told > 10);
-	rig_close();
-}
-
-/* Goal: a device that is lost ends everything with an error; pages of the cache that it may still
- * have written into are kept until the transfer is closed. */
-static void test_device_lost(void **state)
-{
-	struct hicache_hash from[N];
-	uint64_t n, n_told = 0;
-	bool told;
-
-	cache_open();
-	rig_chain(1, from, N);
-	rig_publish(from, N);
-	/* The last call of all may be one that nothing hangs on. */
-	for (n = 1; fail_one(*state, n, 700, true, &told); n += 3)
-		n_told += told;
-	assert_true(n_told > 10);
-	rig_close();
-}
-#endif
-
 static const struct way ways[] = {
 	{.name = "cpu", .device = "cpu"},
 	{.name = "cpu, direct", .device = "cpu", .io = HICACHE_IO_DIRECT},
@@ -1003,25 +639,10 @@ static const struct CMUnitTest each[] = {
 	cmocka_unit_test(test_open_refusals),   cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_refusals),        cmocka_unit_test(test_fork),
 	cmocka_unit_test(test_two_transfers),
-#ifdef HC_TEST_CUDA
-	cmocka_unit_test(test_capture),         cmocka_unit_test(test_each_call_fails),
-	cmocka_unit_test(test_device_lost),
-#endif
 };
 
-static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 3];
+static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 2];
 static char names[HC_ARRAY_SIZE(all)][96];
-
-static bool suits(CMUnitTestFunction test, const struct way *way)
-{
-#ifdef HC_TEST_CUDA
-	if (test == test_each_call_fails || test == test_device_lost)
-		return !strcmp(way->device, "cuda") && !way->no_kernels;
-	if (test == test_capture)
-		return !strcmp(way->device, "cuda");
-#endif
-	return test != test_two_transfers || !way->no_registration;
-}
 
 int main(void)
 {
@@ -1032,7 +653,7 @@ int main(void)
 		const struct way *way = &ways[i / HC_ARRAY_SIZE(each)];
 
 		all[n] = each[i % HC_ARRAY_SIZE(each)];
-		if (!suits(all[n].test_func, way))
+		if (all[n].test_func == test_two_transfers && way->no_registration)
 			continue;
 		snprintf(names[n], sizeof(names[n]), "%s on %s", all[n].name, way->name);
 		all[n].name = names[n];
@@ -1042,9 +663,6 @@ int main(void)
 	}
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_imported);
 	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_closed);
-#ifdef HC_TEST_CUDA
-	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_device);
-#endif
 	hicache_log_sink_set(rig_log, NULL);
 	return _cmocka_run_group_tests("hicache-transfer", all, n, NULL, NULL);
 }
