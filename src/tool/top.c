@@ -246,8 +246,8 @@ static double hc_percent(double part, double whole)
 static void hc_frame_rates(const struct hc_frame *frame)
 {
 	const struct hc_sample *now = frame->now, *before = frame->before;
-	double lookups = hc_rate(now, before, "lookups"),
-	       found = hc_rate(now, before, "lookup_hits"),
+	double lookups = hc_rate(now, before, "fs_page_lookups"),
+	       absent = hc_rate(now, before, "fs_page_lookups_absent"),
 	       memory = hc_rate(now, before, "hits_memory"),
 	       disk = hc_rate(now, before, "hits_disk"), misses = hc_rate(now, before, "misses");
 	char read[16], written[16], backed[16], promoted[16];
@@ -256,16 +256,19 @@ static void hc_frame_rates(const struct hc_frame *frame)
 	hc_frame_bytes(hc_rate(now, before, "fs_write_bytes"), written);
 	hc_frame_bytes(hc_rate(now, before, "backed_up_bytes"), backed);
 	hc_frame_bytes(hc_rate(now, before, "promoted_bytes"), promoted);
-	fprintf(frame->out, "\nlook-ups  %10.1f/s  %5.1f %% found\n", lookups,
-		hc_percent(found, lookups));
 	fprintf(frame->out,
-		"hits      %10.1f/s  %5.1f %% of all; memory %.1f/s, disk %.1f/s, missed %.1f/s\n",
-		memory + disk, hc_percent(memory + disk, memory + disk + misses), memory, disk,
-		misses);
+		"\nlook-ups  %10.1f/s  of page names, %.1f/s of them absent (%.1f %% found)\n",
+		lookups, absent, hc_percent(fmax(lookups - absent, 0), lookups));
+	fprintf(frame->out,
+		"opens     %10.1f/s  pages from memory %.1f/s, from disk %.1f/s; %.1f/s looked up "
+		"but "
+		"not delivered\n",
+		memory + disk, memory, disk, misses);
 	fprintf(frame->out,
 		"reads     %10.1f/s  %s/s by the daemon\nwrites    %10.1f/s  %s/s by the daemon\n",
 		hc_rate(now, before, "fs_reads"), read, hc_rate(now, before, "fs_writes"), written);
-	fprintf(frame->out, "published %10.1f/s  to disk %.1f/s, %s/s; from disk %.1f/s, %s/s\n",
+	fprintf(frame->out,
+		"published %10.1f/s  written to disk %.1f/s, %s/s; promoted %.1f/s, %s/s\n",
 		hc_rate(now, before, "published"), hc_rate(now, before, "backed_up"), backed,
 		hc_rate(now, before, "promoted"), promoted);
 	fprintf(frame->out, "evicted   %10.1f/s  memory %.1f/s, disk %.1f/s, expired %.1f/s\n",
