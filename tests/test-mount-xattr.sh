@@ -153,6 +153,18 @@ if setfattr -n user.probe -v 1 "$scratch/probe" 2>/dev/null; then
 	copied "cp -a in" "$mnt/cp"
 	cp -r --preserve=xattr "$scratch/cp" "$mnt/cp2" || fail "cp --preserve=xattr in"
 	copied "cp --preserve=xattr in" "$mnt/cp2"
+	# Also where every byte goes through the daemon, and where it begins there.
+	stop_daemon || fail "the daemon ended with status $?"
+	start_daemon "$tmp/cache" "$mnt" -o pool_size=64M,max_page_bytes=4M,allow_other,keep_pool,passthrough=off || fail "the daemon did not start with passthrough=off"
+	cp -a "$mnt/kv" "$scratch/cp-off" || fail "cp -a out with passthrough=off"
+	copied "cp -a out with passthrough=off" "$scratch/cp-off"
+	cp -a "$scratch/cp-off" "$mnt/cp-off" || fail "cp -a in with passthrough=off"
+	copied "cp -a in with passthrough=off" "$mnt/cp-off"
+	cp -a "$mnt/kv" "$mnt/cp-inside" || fail "cp -a inside with passthrough=off"
+	copied "cp -a inside with passthrough=off" "$mnt/cp-inside"
+	stop_daemon || fail "the daemon ended with status $?"
+	start
+	copied "cp -a in with passthrough=off, after a restart" "$mnt/cp-off"
 	if command -v rsync >/dev/null; then
 		rsync -aX "$mnt/kv/" "$scratch/rsync/" || fail "rsync -aX out"
 		copied "rsync -aX out" "$scratch/rsync"
