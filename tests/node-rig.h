@@ -35,6 +35,7 @@ struct rig {
 	struct hc_store *fault; /* with rig_faulty */
 	uint32_t space;
 	uint32_t series[RIG_SERIES_MAX];
+	uint32_t publish_dir; /* of what is published; 0: the series' own */
 };
 
 static inline uint64_t rig_soon(uint64_t ms)
@@ -189,19 +190,20 @@ static inline struct hc_node_stats rig_stats(struct rig *rig)
 }
 
 /* Publishes one page; 0 or why not. */
-static inline int rig_put_one(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth,
-			      uint64_t deadline_ns)
+static inline int rig_put_sized(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth,
+				size_t size_bytes, uint64_t deadline_ns)
 {
 	struct hc_reserve how = {
 		.space = rig->space,
-		.size_bytes = RIG_PAGE_BYTES,
+		.size_bytes = size_bytes,
 		.numa_node = -1,
 		.deadline_ns = deadline_ns,
 	};
 	struct hc_publish item = {
 		.key = {series, rig_hash(chain, depth)},
 		.depth = depth,
-		.size_bytes = RIG_PAGE_BYTES,
+		.size_bytes = size_bytes,
+		.dir = rig->publish_dir,
 	};
 	struct hc_ref ref;
 	size_t got;
@@ -209,11 +211,17 @@ static inline int rig_put_one(struct rig *rig, uint32_t series, uint32_t chain, 
 
 	if (rc)
 		return rc;
-	rig_fill(ref.data, RIG_PAGE_BYTES, &item.key.hash, series);
+	rig_fill(ref.data, size_bytes, &item.key.hash, series);
 	if (depth)
 		item.parent = rig_hash(chain, depth - 1);
 	hc_node_publish(rig->node, &ref, &item, 1, &rc);
 	return rc;
+}
+
+static inline int rig_put_one(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth,
+			      uint64_t deadline_ns)
+{
+	return rig_put_sized(rig, series, chain, depth, RIG_PAGE_BYTES, deadline_ns);
 }
 
 /* Pages [from, to) of a chain; how many were taken. */
@@ -228,9 +236,10 @@ static inline int rig_put(struct rig *rig, uint32_t chain, uint32_t from, uint32
 
 /* Acquires the chain's first n pages and checks their bytes; how many leading ones were to be had.
  */
-static inline size_t rig_get(struct rig *rig, uint32_t chain, uint32_t n)
+static inline size_t rig_get_sized(struct rig *rig, uint32_t series, uint32_t chain, uint32_t n,
+				   size_t size_bytes)
 {
-	struct hc_acquire how = {.series = rig->series[0], .deadline_ns = rig_soon(RIG_WAIT_MS)};
+	struct hc_acquire how = {.series = series, .deadline_ns = rig_soon(RIG_WAIT_MS)};
 	struct hc_hash *hashes = calloc(n, sizeof(*hashes));
 	struct hc_ref *refs = calloc(n, sizeof(*refs));
 	size_t got = 0;
@@ -239,12 +248,19 @@ static inline size_t rig_get(struct rig *rig, uint32_t chain, uint32_t n)
 		hashes[i] = rig_hash(chain, i);
 	if (hc_node_acquire(rig->node, &how, hashes, n, refs, &got))
 		assert_int_equal(got, 0);
-	for (size_t i = 0; i < got; i++)
-		assert_true(rig_right(refs[i].data, RIG_PAGE_BYTES, &hashes[i], rig->series[0]));
+	for (size_t i = 0; i < got; i++) {
+		assert_int_equal(refs[i].size_bytes, size_bytes);
+		assert_true(rig_right(refs[i].data, size_bytes, &hashes[i], series));
+	}
 	hc_node_release(rig->node, refs, got);
 	free(hashes);
 	free(refs);
 	return got;
+}
+
+static inline size_t rig_get(struct rig *rig, uint32_t chain, uint32_t n)
+{
+	return rig_get_sized(rig, rig->series[0], chain, n, RIG_PAGE_BYTES);
 }
 
 static inline bool rig_info(struct rig *rig, uint32_t series, uint32_t chain, uint32_t depth,
