@@ -73,8 +73,8 @@ static bool bind_to_node(void *at, uint64_t size_bytes, int node)
 	if (node < 0 || node >= (int)sizeof(mask) * 8)
 		return false;
 	mask[node / 64] = 1ul << node % 64;
-	/* 2: MPOL_BIND */
-	return syscall(SYS_mbind, at, size_bytes, 2, mask, sizeof(mask) * 8 + 1, 0) == 0;
+	/* 1: MPOL_PREFERRED, for a node may be too small */
+	return syscall(SYS_mbind, at, size_bytes, 1, mask, sizeof(mask) * 8 + 1, 0) == 0;
 }
 
 int check_pool_open(struct check *check)
