@@ -75,11 +75,8 @@ static int hc_list_config(const char *list, char **path_p)
 
 /* --- the command line --- */
 
-#define HC_LISTS_MAX 64
-
 struct hc_cmdline {
-	const char *lists[HC_LISTS_MAX];
-	unsigned n_lists;
+	struct hc_option_lists lists;
 	bool discard_pool;
 	const char *pid_file;
 	enum hc_action action;
@@ -122,13 +119,7 @@ static int hc_cmdline_option(struct hc_options *options, struct hc_cmdline *line
 		line->action = HC_ACTION_VERSION;
 		return 0;
 	case 'o':
-		if (line->n_lists == HC_LISTS_MAX) {
-			hc_error(HC_OPTIONS_LOG, "more than %d times -o; join them with commas",
-				 HC_LISTS_MAX);
-			return -EINVAL;
-		}
-		line->lists[line->n_lists++] = optarg;
-		return 0;
+		return hc_option_lists_add(&line->lists, optarg);
 	case 'P':
 		line->pid_file = optarg;
 		return 0;
@@ -208,19 +199,30 @@ static int hc_options_absolute(struct hc_options *options)
 	return rc;
 }
 
-int hc_options_set_lists(struct hc_options *options, const char *const *lists, unsigned n_lists)
+int hc_option_lists_add(struct hc_option_lists *lists, const char *text)
+{
+	if (lists->n == HC_LISTS_MAX) {
+		hc_error(HC_OPTIONS_LOG, "more than %d times -o; join them with commas",
+			 HC_LISTS_MAX);
+		return -EINVAL;
+	}
+	lists->texts[lists->n++] = text;
+	return 0;
+}
+
+int hc_options_set_lists(struct hc_options *options, const struct hc_option_lists *lists)
 {
 	int rc = 0;
 
 	/* What the lists say wins over the file, so the file is read first. */
-	for (unsigned i = 0; !rc && i < n_lists; i++)
-		rc = hc_list_config(lists[i], &options->config_file);
+	for (unsigned i = 0; !rc && i < lists->n; i++)
+		rc = hc_list_config(lists->texts[i], &options->config_file);
 	if (!rc)
 		rc = hc_make_absolute(&options->config_file);
 	if (!rc && options->config_file)
 		rc = hc_config_load(options, options->config_file);
-	for (unsigned i = 0; !rc && i < n_lists; i++)
-		rc = hc_options_set_list(options, lists[i]);
+	for (unsigned i = 0; !rc && i < lists->n; i++)
+		rc = hc_options_set_list(options, lists->texts[i]);
 	return rc;
 }
 
@@ -234,7 +236,7 @@ int hc_options_finish(struct hc_options *options)
 static int hc_cmdline_apply(struct hc_options *options, const struct hc_cmdline *line)
 {
 	struct hc_setting_place place = {NULL, 0};
-	int rc = hc_options_set_lists(options, line->lists, line->n_lists);
+	int rc = hc_options_set_lists(options, &line->lists);
 
 	if (!rc && line->discard_pool)
 		rc = hc_options_set(options, &place, "discard_pool", NULL);

@@ -6,25 +6,11 @@
 #include "fuse/options.h"
 #include "util/log.h"
 
-#define HC_HELPER_LISTS_MAX 16
-
 struct hc_helper_line {
-	const char *lists[HC_HELPER_LISTS_MAX];
-	unsigned n_lists;
+	struct hc_option_lists lists;
 	bool verbose;
 	enum hc_action action;
 };
-
-static int hc_helper_list(struct hc_helper_line *line, const char *list)
-{
-	if (line->n_lists == HC_HELPER_LISTS_MAX) {
-		hc_error(HC_OPTIONS_LOG, "more than %d times -o; join them with commas",
-			 HC_HELPER_LISTS_MAX);
-		return -EINVAL;
-	}
-	line->lists[line->n_lists++] = list;
-	return 0;
-}
 
 static int hc_helper_type(const char *type)
 {
@@ -56,11 +42,11 @@ static int hc_helper_option(struct hc_options *options, struct hc_helper_line *l
 		line->verbose = true;
 		return 0;
 	case 'r':
-		return hc_helper_list(line, "ro");
+		return hc_option_lists_add(&line->lists, "ro");
 	case 'w':
-		return hc_helper_list(line, "rw");
+		return hc_option_lists_add(&line->lists, "rw");
 	case 'o':
-		return hc_helper_list(line, optarg);
+		return hc_option_lists_add(&line->lists, optarg);
 	case 't':
 		return hc_helper_type(optarg);
 	case 'N':
@@ -98,7 +84,7 @@ int hc_options_parse_helper(int argc, char **argv, struct hc_options **options_p
 	if (!rc && line.action <= HC_ACTION_CHECK)
 		rc = hc_options_set_operands(options, argc - optind, argv + optind);
 	if (!rc && line.action <= HC_ACTION_CHECK)
-		rc = hc_options_set_lists(options, line.lists, line.n_lists);
+		rc = hc_options_set_lists(options, &line.lists);
 	if (!rc && line.action <= HC_ACTION_CHECK)
 		rc = hc_options_finish(options);
 	if (rc) {

@@ -188,11 +188,18 @@ int hc_options_parse(int argc, char **argv, struct hc_options **options_p,
  * LIST]. */
 int hc_options_parse_helper(int argc, char **argv, struct hc_options **options_p,
 			    enum hc_action *action_p) HC_MUST_CHECK;
+#define HC_LISTS_MAX 64
 /* Parts of both, for the two parsers: CACHEDIR and MOUNTPOINT; then the config file, then the lists
  * of -o. */
 int hc_options_set_operands(struct hc_options *options, int n, char *const *operands) HC_MUST_CHECK;
-int hc_options_set_lists(struct hc_options *options, const char *const *lists,
-			 unsigned n_lists) HC_MUST_CHECK;
+struct hc_option_lists {
+	const char *texts[HC_LISTS_MAX];
+	unsigned n;
+};
+/* One more -o. -EINVAL with a message when there are too many. */
+int hc_option_lists_add(struct hc_option_lists *lists, const char *text) HC_MUST_CHECK;
+int hc_options_set_lists(struct hc_options *options,
+			 const struct hc_option_lists *lists) HC_MUST_CHECK;
 /* Checks that values go together, and makes paths absolute. */
 int hc_options_finish(struct hc_options *options) HC_MUST_CHECK;
 /* The config file again (SIGHUP), under the same command line. */

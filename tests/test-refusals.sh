@@ -28,6 +28,8 @@ refused 2 'passthrough wants one of auto.off' -o passthrough=on "$cache" "$mnt"
 refused 2 'store is not built in this version' -o store=s3 "$cache" "$mnt"
 refused 2 'low \(90%\) is above high \(50%\)' -o high=50% "$cache" "$mnt"
 refused 2 'MOUNTPOINT is missing' "$cache"
+# shellcheck disable=SC2046
+refused 2 'more than 64 times -o; join them' $(printf -- '-o ro %.0s' $(seq 65)) "$cache" "$mnt"
 printf 'pool_size = 64M\n\nkeep_poool = yes\n' >"$tmp/bad.conf"
 refused 2 "$tmp/bad.conf:3: keep_poool = yes: there is no option" --config "$tmp/bad.conf" "$cache" "$mnt"
 refused 2 'nothere.conf: the config file cannot be read: No such file' --config "$tmp/nothere.conf" "$cache" "$mnt"
