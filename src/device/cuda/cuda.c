@@ -345,7 +345,7 @@ static int cuda_host_register(struct hc_device *device, void *host, uint64_t siz
 {
 	unsigned int flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 	struct hc_cuda *cuda = cuda_of(device);
-	CUdeviceptr addr;
+	CUdeviceptr addr = 0;
 	int err;
 
 	if (size_bytes > REGISTER_MAX_BYTES) {
