@@ -108,6 +108,8 @@ bool hc_pass_join(struct hc_fs *fs, uint64_t ino, struct hc_way *way_p);
  * inode is open with other bytes, and a map, which all handles share, would show both. */
 bool hc_pass_enter(struct hc_fs *fs, uint64_t ino, uint64_t other, int fd, struct hc_ref *ref,
 		   struct hc_way *way_p) HC_MUST_CHECK;
+/* Anyhow, also by a handle of what another node stands for. */
+bool hc_pass_is_open(struct hc_fs *fs, uint64_t ino);
 void hc_pass_leave(struct hc_fs *fs, struct hc_way *way);
 /* Keeps a page from eviction until the last open ends. False: the inode is not open by FILE. */
 bool hc_pass_hold(struct hc_fs *fs, uint64_t ino, uint32_t entry, uint64_t sequence);

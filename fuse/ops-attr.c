@@ -150,7 +150,8 @@ static int attr_of_handle(struct hc_fs *fs, const struct hc_fview *view, struct 
 	uint64_t ino = view->ino;
 	struct hc_body *body;
 
-	if (view->kind == HC_F_PAGE && hc_handle_is_open(fs, ino)) {
+	/* The second: by handles of what its name shows instead. */
+	if (view->kind == HC_F_PAGE && (hc_handle_is_open(fs, ino) || hc_pass_is_open(fs, ino))) {
 		attr_as_told(view, st);
 		st->st_nlink = 0;
 		return 0;

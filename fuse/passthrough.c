@@ -266,6 +266,17 @@ bool hc_pass_join(struct hc_fs *fs, uint64_t ino, struct hc_way *way_p)
 	return joined;
 }
 
+bool hc_pass_is_open(struct hc_fs *fs, uint64_t ino)
+{
+	struct hc_pass *pass = fs->pass;
+	bool is_open;
+
+	pthread_mutex_lock(lock_of(pass, ino));
+	is_open = *find_locked(pass, ino) != NULL;
+	pthread_mutex_unlock(lock_of(pass, ino));
+	return is_open;
+}
+
 bool hc_pass_enter(struct hc_fs *fs, uint64_t ino, uint64_t other, int fd, struct hc_ref *ref,
 		   struct hc_way *way_p)
 {

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets and gets at full speed by several processes and threads: no set may fail, no get may be
- *torn, short or missing. Usage: fuse-races DIRECTORY KIND PROCESSES THREADS NAMES ROUNDS one-temp
- *all use one temporary name and one final name own-temp   a temporary of its own each, sets and
- *gets of NAMES pages in-place   open, write, close, get of NAMES pages unlink     own-temp, with
- *every fourth round an unlink: gets may miss, nothing else may fail */
+ *torn, short or missing. Usage: fuse-races DIRECTORY KIND PROCESSES THREADS NAMES ROUNDS
+ *
+ *	one-temp   all use one temporary name and one final name
+ *	unsealed   the same, renamed before it is closed
+ *	own-temp   a temporary of its own each, sets and gets of NAMES pages
+ *	in-place   open, write, close, get of NAMES pages
+ *	unlink     own-temp, with every fourth round an unlink: gets may miss, nothing else may fail
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -45,10 +49,13 @@ static bool set(const char *temp, const char *final, unsigned char *buf)
 {
 	int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	bool ok = fd >= 0 && write(fd, buf, SIZE) == SIZE;
+	bool unsealed = !strcmp(kind, "unsealed");
 
+	if (ok && unsealed && rename(temp, final))
+		ok = false;
 	if (fd >= 0 && close(fd))
 		ok = false;
-	if (ok && strcmp(temp, final) != 0 && rename(temp, final))
+	if (ok && !unsealed && strcmp(temp, final) != 0 && rename(temp, final))
 		ok = false;
 	if (!ok) {
 		atomic_fetch_add(&shared->failed_sets, 1);
@@ -63,7 +70,8 @@ static void *worker(void *arg)
 	unsigned char *buf = malloc(SIZE);
 	int id = (int)(long)arg;
 	unsigned random = (unsigned)id * 7919u + 1;
-	bool own = !strcmp(kind, "own-temp"), one = !strcmp(kind, "one-temp"),
+	bool own = !strcmp(kind, "own-temp"),
+	     one = !strcmp(kind, "one-temp") || !strcmp(kind, "unsealed"),
 	     unlinks = !strcmp(kind, "unlink"), drop = unlinks || !strcmp(kind, "evict");
 	struct stat st;
 	long byte = 0, rc;

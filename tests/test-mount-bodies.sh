@@ -15,6 +15,7 @@ races()
 }
 races one-temp 4 1 1 500
 races one-temp 2 2 1 250
+races unsealed 4 1 1 500
 races own-temp 4 1 40 1000
 races own-temp 2 2 1 250
 races in-place 4 1 1500 500
