@@ -49,6 +49,8 @@ void hc_body_put(struct hc_body *body)
 		hc_fill_discard(body->fill);
 	if (body->has_page)
 		hc_node_release(body->fs->node, &body->page, 1);
+	if (body->has_hold)
+		hc_node_release(body->fs->node, &body->hold, 1);
 	if (body->fd >= 0)
 		close(body->fd);
 	if (atomic_load(&body->of))

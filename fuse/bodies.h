@@ -83,7 +83,9 @@ struct hc_body {
 	struct hc_fill *fill; /* NULL when DONE */
 	struct hc_ref page;   /* copy-up: what it begins with; DONE: what handles read */
 	bool has_page;
-	int fd; /* DONE as an ordinary file: its contents */
+	int fd; /* DONE as an ordinary file or as a page that went to disk by itself: its bytes */
+	struct hc_ref hold; /* of such a page: no victim while it is open */
+	bool has_hold;
 	/* DONE as an ordinary file: what its handles go on with; NULL: not yet, or none of them is
 	 * left */
 	struct hc_openfile *_Atomic of;

@@ -148,8 +148,8 @@ static bool has_readers(struct hc_fs *fs, struct hc_body *body)
 }
 
 /* rw held for writing. The page is there and carries our number: readers go on with it. Replaced
- * already: the number stands for a page that was. A page that went to disk by itself is only waited
- * for when somebody reads it: a rename holds the directory. */
+ * already: the number stands for a page that was. A page that went to disk by itself is read from
+ * its file, which the body has open. */
 static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_key *key,
 		       uint64_t size_bytes)
 {
@@ -165,9 +165,12 @@ static void adopt_page(struct hc_fs *fs, struct hc_body *body, const struct hc_k
 					     .size_bytes = size_bytes,
 					     .mtime_ns = body->mtime_ns,
 					     .owner = body->owner};
-	} else if (hc_pass_is_on(fs) && info.on_disk &&
-		   (hc_pass_hold(fs, body->ino, info.entry, info.sequence) || !how.deadline_ns)) {
-		/* A file that the kernel has open, or that nobody reads: no need of memory. */
+	} else if (info.on_disk && body->fd >= 0 && (how.deadline_ns || hc_pass_is_on(fs))) {
+		/* What is open is no victim; the bytes stay for those who come from here on, too.
+		 */
+		if (!hc_pass_hold(fs, body->ino, info.entry, info.sequence) && how.deadline_ns)
+			body->has_hold =
+				!hc_node_hold(fs->node, info.entry, info.sequence, &body->hold);
 	} else if (hc_node_acquire(fs->node, &how, &key->hash, 1, &body->page, &n) == 0 && n == 1) {
 		body->has_page = body->page.sequence == info.sequence;
 		if (!body->has_page)
@@ -192,6 +195,8 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	hc_autofree char *path = malloc(HC_PATH_BYTES);
 	uint64_t size = hc_fill_size(body->fill);
 	bool opaque = id->kind == HC_NAME_OPAQUE;
+	hc_autofd int fd = -1;
+	uint16_t disk;
 	int err = path ? 0 : -ENOMEM;
 
 	item.key = id->key;
@@ -204,10 +209,14 @@ static int to_page(struct hc_fs *fs, struct hc_body *body, uint32_t dir, const c
 	item.tree = item.key.series;
 	item.opaque_path = opaque ? path : NULL;
 	item.attrs = &body->attrs;
+	/* Whoever reads the body goes on with it, though the page be replaced at once. */
+	if (hc_fill_backing(body->fill, &disk, &fd))
+		fd = -1;
 	err = hc_fill_publish(body->fill, &item);
 	if (err)
 		return err;
 	body->fill = NULL;
+	body->fd = hc_steal_fd(&fd);
 	body->source_bytes = size;
 	hc_attrset_fini(&body->attrs);
 	adopt_page(fs, body, &item.key, size);

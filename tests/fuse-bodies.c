@@ -308,6 +308,56 @@ static void unsealed(void)
 	GET(C, p, 'd');
 }
 
+static long stat_of(const char *name)
+{
+	char path[PATH_BYTES], line[256];
+	long value = -1;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/../.hicache/stats", mount_dir);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file))
+		if (strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == ' ')
+			value = strtol(line + strlen(name), NULL, 10);
+	if (file)
+		fclose(file);
+	return value;
+}
+
+/* Opened while it was written, sealed, replaced, and only then read, by the kernel and by the
+ * daemon. */
+static void replaced_unread(void)
+{
+	static const int flags[] = {O_RDONLY, O_RDONLY | O_DIRECT};
+	const char *p = page_name(171);
+	char t[PATH_BYTES];
+	long f, g, n;
+	double deadline_s = now_s() + 60;
+
+	snprintf(t, sizeof(t), "%s.tmp.17.18", p);
+	for (unsigned i = 0; i < 4; i++) {
+		n = stat_of("fs_published_release");
+		check_open(f, do_open(A, t, WCT));
+		check(do_write(A, f, 'a', SIZE, 0), SIZE);
+		check(do_rename(A, t, p), 0);
+		check_open(g, do_open(B, p, flags[i % 2]));
+		check(do_close(A, f), 0);
+		/* The RELEASE comes when it will. */
+		while (stat_of("fs_published_release") == n && now_s() < deadline_s)
+			;
+		check(stat_of("fs_published_release"), n + 1);
+		put(C, t, 'b');
+		check(do_rename(C, t, p), 0);
+		GET(A, p, 'b');
+		check(do_fstat(B, g), 0);
+		check_value(SIZE);
+		check(do_read(B, g, SIZE, 0), SIZE);
+		check_value('a');
+		check(do_close(B, g), 0);
+	}
+	check(do_unlink(A, p), 0);
+}
+
 /* Names that go from under readers. */
 static void lost_names(void)
 {
@@ -448,6 +498,7 @@ static const struct {
 	{"killed", killed},
 	{"temporaries", temporaries},
 	{"unsealed", unsealed},
+	{"replaced_unread", replaced_unread},
 	{"lost_names", lost_names},
 	{"renames", renames},
 	{"whole", whole},
