@@ -97,7 +97,7 @@ static int hc_transfer_own(const struct hicache_transfer_params *params,
 	}
 	config->plan.pool_pages = params->host_pages;
 	config->host = params->host;
-	config->host_bytes = hc_align_up(params->host_bytes, HC_BLOCK_BYTES);
+	config->host_bytes = params->host_bytes;
 	config->host_pages = params->host_pages;
 	return 0;
 }
@@ -281,11 +281,15 @@ int hicache_transfer_tensor(struct hicache_transfer *t, uint32_t layer, uint32_t
 }
 
 /* What every call with pages asks first. */
-static int hc_transfer_pages(const struct hicache_transfer *t, const char *what, size_t n,
-			     uint32_t flags, uint32_t known)
+static int hc_transfer_pages(const struct hicache_transfer *t, const char *what,
+			     const uint32_t *pages, size_t n, uint32_t flags, uint32_t known)
 {
 	if (hc_public_device_foreign(t->device))
 		return -ESTALE;
+	if (!pages) {
+		hc_error(HC_PUBLIC, "transfer, %s: an array is missing", what);
+		return -EINVAL;
+	}
 	if (n && n <= HC_TRANSFER_PAGES_MAX && !(flags & ~known))
 		return 0;
 	hc_error(HC_PUBLIC, "transfer, %s: %zu pages (1 to %d at once), flags %#x", what, n,
@@ -295,7 +299,7 @@ static int hc_transfer_pages(const struct hicache_transfer *t, const char *what,
 
 int hicache_transfer_device_alloc(struct hicache_transfer *t, size_t n, uint32_t *device_pages)
 {
-	int rc = hc_transfer_pages(t, "device_alloc", n, 0, 0);
+	int rc = hc_transfer_pages(t, "device_alloc", device_pages, n, 0, 0);
 
 	return rc ? rc
 		  : hc_transfer_device_alloc(t->transfer, (uint64_t)n * t->geometry.n_tokens,
@@ -306,7 +310,8 @@ int hicache_transfer_write(struct hicache_transfer *t, const uint32_t *device_pa
 			   int32_t priority, int64_t node, uint32_t flags, uint64_t stream,
 			   uint32_t *host_pages)
 {
-	int rc = hc_transfer_pages(t, "write", n, flags, HICACHE_QUEUE_ONLY);
+	int rc = hc_transfer_pages(t, "write", device_pages && host_pages ? host_pages : NULL, n,
+				   flags, HICACHE_QUEUE_ONLY);
 
 	return rc ? rc
 		  : hc_transfer_write(t->transfer, device_pages, n, priority, node,
@@ -323,7 +328,8 @@ int hicache_transfer_start_writing(struct hicache_transfer *t, uint64_t stream)
 int hicache_transfer_load(struct hicache_transfer *t, const uint32_t *host_pages, size_t n,
 			  int32_t priority, int64_t node, uint32_t flags, uint32_t *device_pages)
 {
-	int rc = hc_transfer_pages(t, "load", n, flags, HICACHE_GIVEN_PAGES);
+	int rc = hc_transfer_pages(t, "load", host_pages && device_pages ? host_pages : NULL, n,
+				   flags, HICACHE_GIVEN_PAGES);
 
 	return rc ? rc
 		  : hc_transfer_load(t->transfer, host_pages, n, priority, node,
@@ -422,9 +428,11 @@ int hicache_transfer_reset(struct hicache_transfer *t, uint32_t timeout_ms)
 
 /* --- pages of the cache --- */
 
-static int hc_transfer_cache(const struct hicache_transfer *t, const char *what, size_t n)
+static int hc_transfer_cache(const struct hicache_transfer *t, const char *what,
+			     const uint32_t *host_pages, const struct hicache_hash *hashes,
+			     size_t n)
 {
-	int rc = hc_transfer_pages(t, what, n, 0, 0);
+	int rc = hc_transfer_pages(t, what, hashes ? host_pages : NULL, n, 0, 0);
 
 	if (!rc && !t->series) {
 		hc_error(HC_PUBLIC, "transfer, %s: its host memory is the caller's, not a cache's",
@@ -438,7 +446,7 @@ int hicache_transfer_acquire(struct hicache_transfer *t, const struct hicache_ha
 			     size_t n, uint32_t timeout_ms, uint32_t *host_pages, size_t *n_p)
 {
 	struct hc_acquire how = {.deadline_ns = hc_public_deadline(timeout_ms)};
-	int rc = hc_transfer_cache(t, "acquire", n);
+	int rc = hc_transfer_cache(t, "acquire", host_pages, hashes, n);
 
 	if (rc)
 		return rc;
@@ -483,7 +491,7 @@ int hicache_transfer_publish(struct hicache_transfer *t, const uint32_t *host_pa
 			     const struct hicache_publish_params *given, int *results)
 {
 	struct hicache_publish_params params;
-	int rc = hc_transfer_cache(t, "publish", n);
+	int rc = hc_transfer_cache(t, "publish", host_pages, hashes, n);
 
 	if (!rc)
 		rc = hc_public_params("publish params", given, HC_PUBLISH_PARAMS_BYTES_MIN, &params,

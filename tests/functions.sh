@@ -95,9 +95,11 @@ is_mounted()
 	awk -v dir="$1" '$2 == dir { found = 1 } END { exit !found }' /proc/self/mounts
 }
 
+# A process whose first thread has ended runs as long as another does: it holds its files.
 is_running()
 {
-	kill -0 "$1" 2>/dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null
+	kill -0 "$1" 2>/dev/null || return 1
+	! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null || [ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -gt 1 ]
 }
 
 has_ended()

@@ -5,9 +5,16 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+
+#ifdef __SANITIZE_THREAD__
+#define IS_TSAN true
+#else
+#define IS_TSAN false
+#endif
 
 /* Leaves the test: this machine cannot run it. The reason (a literal) is shown with the result. */
 #define hc_test_skip(reason)                           \

@@ -339,7 +339,9 @@ static void test_checker(void **state)
 	for (int i = 0; i < 10; i++) {
 		for (int what = 0; what < 4; what++) {
 			assert_int_equal(races_of(what, true), 0);
-			assert_int_equal(races_of(what, false) > 0, what != 2);
+			/* These race indeed, which the thread sanitizer sees, too. */
+			if (!IS_TSAN || what == 2)
+				assert_int_equal(races_of(what, false) > 0, what != 2);
 		}
 	}
 }

@@ -311,6 +311,19 @@ static void imported_trip(const uint8_t *tensors, const struct hicache_transfer_
 	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
 }
 
+/* What is one byte too small, or has pages that lie in each other, is refused before it is touched.
+ */
+static void refuse_imported(struct hicache_transfer_params params)
+{
+	struct hicache_transfer *none;
+
+	params.host_bytes = TENSOR_BYTES - 1;
+	assert_int_equal(hicache_transfer_open(device, NULL, &params, &none), -EINVAL);
+	params.host_bytes = TENSOR_BYTES;
+	params.page_stride = ROW / 2;
+	assert_int_equal(hicache_transfer_open(device, NULL, &params, &none), -EINVAL);
+}
+
 /* Goal: an engine's tensors are imported by pointer and strides, K and V interleaved in one tensor
  * of pages; its own host buffer in each of SGLang's layouts takes pages and gives them back. On the
  * CPU, where tensors are ordinary memory. */
@@ -350,6 +363,7 @@ static void test_imported(void **state)
 		for (uint64_t b = 0; b < TENSOR_BYTES; b++)
 			tensors[b] = (uint8_t)(b * 7 + b / ROW * 3 + i);
 		imported_trip(tensors, &params);
+		refuse_imported(params);
 	}
 	assert_int_equal(hicache_stream_destroy(device, stream), 0);
 	assert_int_equal(hicache_device_close(device), 0);
@@ -441,7 +455,7 @@ static void test_open_refusals(void **state)
 static void test_refusals(void **state)
 {
 	struct hicache_ack ack = {0};
-	uint32_t page = 0;
+	uint32_t page = 0, twice[2], host[2];
 	int64_t producer;
 	uint64_t addr;
 
@@ -456,6 +470,12 @@ static void test_refusals(void **state)
 			 -EINVAL);
 	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, 0x1230, &page),
 			 -EXDEV);
+	twice[0] = twice[1] = page;
+	assert_int_equal(hicache_transfer_write(transfer, twice, 2, 0, 0, 0, stream, host),
+			 -EINVAL);
+	assert_int_equal(hicache_transfer_write(transfer, NULL, 1, 0, 0, 0, stream, host), -EINVAL);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, stream, NULL),
+			 -EINVAL);
 	assert_int_equal(hicache_transfer_load(transfer, &page, 1, 0, 0, 0, &page), -EINVAL);
 	assert_int_equal(hicache_transfer_start_loading(transfer, 0x1230, &producer), -EXDEV);
 	assert_int_equal(hicache_transfer_wait_layer(transfer, 5, 0, stream), -EINVAL);

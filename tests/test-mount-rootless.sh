@@ -13,6 +13,7 @@ id nobody >/dev/null 2>&1 || skip "there is no user nobody"
 if ! setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups sh -c ': <>/dev/fuse' 2>/dev/null; then
 	[ -z "${HC_OWN_DEVICE-}" ] || skip "no device of our own can be used"
 	mknod -m 666 "$tmp/fuse" c 10 229 2>/dev/null || skip "users may not open /dev/fuse, and no device can be made"
+	unshare -m --propagation private true 2>/dev/null || skip "no mount namespace here, to put a device of our own in"
 	HC_OWN_DEVICE=$tmp/fuse
 	export HC_OWN_DEVICE
 	unshare -m --propagation private sh -c 'mount --bind "$HC_OWN_DEVICE" /dev/fuse && exec sh "$0"' "$0"

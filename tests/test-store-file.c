@@ -480,6 +480,7 @@ static void test_hung_asides(void **state)
 	struct hc_store_disk_info *info = rig_zalloc(2 * sizeof(*info));
 	struct rig *rig = *state;
 	const struct hc_store_ops *ops = rig->store->ops;
+	uint32_t n_calls;
 	uint64_t begin_ns, deadline_ns;
 	char name[64];
 	int fd;
@@ -512,7 +513,10 @@ static void test_hung_asides(void **state)
 	/* And nobody waits for it a second time. */
 	for (int i = 0; i < 1000; i++)
 		assert_int_equal(ops->disk_info(rig->store, 0, &info[1]), 0);
-	assert_true(gate.n_calls[HC_FILE_ASIDE_STAT] < 1000);
+	pthread_mutex_lock(&gate.lock);
+	n_calls = gate.n_calls[HC_FILE_ASIDE_STAT];
+	pthread_mutex_unlock(&gate.lock);
+	assert_true(n_calls < 1000);
 
 	aside_hold(&gate, HC_FILE_ASIDE_STAT, false);
 	aside_hold(&gate, HC_FILE_ASIDE_SYNC, false);

@@ -75,6 +75,7 @@ struct hc_side_page {
 	struct hc_op *writer, *reader; /* the last transfers of it, while they run */
 	uint16_t n_leases;             /* queued and running transfers */
 	bool evicted;                  /* free it with the last lease */
+	bool named;                    /* seen in the call that is being checked */
 	bool complete;                 /* host: its write has finished */
 	bool lost; /* host, shared: the device was lost while it wrote here; kept to the end */
 };

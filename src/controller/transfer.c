@@ -153,14 +153,15 @@ static int init_pages(struct hc_transfer *t)
 static int register_host(struct hc_transfer *t)
 {
 	struct hc_transfer_config *c = &t->config;
+	uint64_t host_bytes = hc_align_up(c->host_bytes, HC_BLOCK_BYTES);
 	int err;
 
 	if (t->shared)
 		return 0;
 	if (!c->pins)
-		return hc_device_host_register(t->device, c->host, c->host_bytes, false,
+		return hc_device_host_register(t->device, c->host, host_bytes, false,
 					       &t->host_addr);
-	err = hc_pins_get(c->pins, c->host, c->host_bytes, &t->host_addr);
+	err = hc_pins_get(c->pins, c->host, host_bytes, &t->host_addr);
 	if (err && err != -ENOSPC)
 		hc_pins_put(c->pins, c->host);
 	return err;
@@ -307,16 +308,26 @@ int hc_transfer_device_alloc(struct hc_transfer *t, uint64_t n_tokens, uint32_t 
 	return err;
 }
 
-static bool all_taken(const struct hc_slots *slots, const struct hc_side_page *side,
+/* Each of them taken, and named once. */
+static bool all_taken(const struct hc_slots *slots, struct hc_side_page *side,
 		      const uint32_t *pages, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (!hc_slots_taken(slots, pages[i]) || side[pages[i]].evicted) {
-			hc_error("controller", "page %u is not taken", pages[i]);
-			return false;
+	size_t n_seen = 0;
+
+	for (; n_seen < n; n_seen++) {
+		uint32_t page = pages[n_seen];
+
+		if (!hc_slots_taken(slots, page) || side[page].evicted || side[page].named) {
+			hc_error("controller", "page %u is %s", page,
+				 hc_slots_taken(slots, page) && side[page].named ? "named twice"
+										 : "not taken");
+			break;
 		}
+		side[page].named = true;
 	}
-	return true;
+	for (size_t i = 0; i < n_seen; i++)
+		side[pages[i]].named = false;
+	return n_seen == n;
 }
 
 static void lease_locked(struct hc_transfer *t, const struct hc_queued *q)
@@ -602,16 +613,8 @@ static int evict(struct hc_transfer *t, bool host, const uint32_t *pages, size_t
 	pthread_mutex_lock(&t->lock);
 	if (!all_taken(slots, side, pages, n))
 		err = -EINVAL;
-	for (size_t i = 0; i < n && !err; i++) {
-		if (side[pages[i]].evicted) {
-			hc_error("controller", "page %u is named twice", pages[i]);
-			err = -EINVAL;
-			for (size_t k = 0; k < i; k++)
-				side[pages[k]].evicted = false;
-			break;
-		}
+	for (size_t i = 0; i < n && !err; i++)
 		side[pages[i]].evicted = true;
-	}
 	for (size_t i = 0; i < n && !err; i++) {
 		struct hc_side_page *page = &side[pages[i]];
 

@@ -120,6 +120,32 @@ static uint64_t device_page_stride(const struct hc_plan_config *config)
 	return config->page_stride ? config->page_stride : config->geometry.n_tokens * token;
 }
 
+/* Pages, tokens and heads lie apart, in whatever order: each stride passes over all that is within.
+ */
+static bool rows_apart(const struct hc_plan_config *config, const struct hc_strides *s)
+{
+	const struct hc_geometry *g = &config->geometry;
+	uint64_t strides[3] = {device_page_stride(config), s->token, s->head};
+	uint64_t counts[3] = {config->device_pages, g->n_tokens, g->n_heads};
+	uint64_t extent = hc_geometry_vector_bytes(g);
+	bool done[3] = {counts[0] < 2, counts[1] < 2, counts[2] < 2};
+
+	for (int n = 0; n < 3; n++) {
+		int least = -1;
+
+		for (int i = 0; i < 3; i++)
+			if (!done[i] && (least < 0 || strides[i] < strides[least]))
+				least = i;
+		if (least < 0)
+			break;
+		if (strides[least] < extent)
+			return false;
+		done[least] = true;
+		extent += strides[least] * (counts[least] - 1);
+	}
+	return true;
+}
+
 /* The furthest byte of a tensor must be one that addresses can name, and rows must not overlap. */
 static int check_tensors(const struct hc_plan_config *config, char *error)
 {
@@ -133,6 +159,8 @@ static int check_tensors(const struct hc_plan_config *config, char *error)
 	    end > INT64_MAX / 2 || s.head > INT64_MAX / 2 / g->n_heads ||
 	    s.token > INT64_MAX / 2 / g->n_tokens)
 		return refuse(error, -EINVAL, "the strides of the tensors are beyond all memory");
+	if (!rows_apart(config, &s))
+		return refuse(error, -EINVAL, "rows of the tensors overlap by their strides");
 	for (uint32_t layer = 0; layer < g->n_layers; layer++) {
 		if (!config->k[layer] || (config->v && !config->v[layer]))
 			return refuse(error, -EINVAL, "a layer has no tensor");

@@ -122,17 +122,17 @@ static void hc_ahead_file_done(struct hc_node *node, struct hc_io *io)
 
 	bool good = !io->request.result, same;
 
-	/* An error is for the open to find. */
+	/* Before the mark: who sees that sees the number, too. An error is for the open to find. */
+	if (good)
+		hc_count(node, files_verified);
 	hc_shard_lock(shard);
 	same = entry->sequence == io->sequence && entry->disk == io->request.disk;
 	if (hc_mark_of(node, io->number) == HC_MARK_COMING || (good && same))
 		hc_mark_file(node, io->number, good && same ? io->request.mark : 0);
 	hc_shard_unlock(shard);
 	hc_wait_wake(hc_load_wait(node, io->number));
-	if (good) {
-		hc_count(node, files_verified);
+	if (good)
 		close(io->request.fd);
-	}
 	free(io);
 }
 
