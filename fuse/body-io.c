@@ -76,16 +76,15 @@ static void drop_source_locked(struct hc_body *body)
 int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener)
 {
 	struct hc_fs *fs = body->fs;
-	struct hc_acquire how = {.series = body->source_key.series,
-				 .opener = (uint32_t)opener->tgid,
+	struct hc_acquire how = {.opener = (uint32_t)opener->tgid,
 				 .thread = (uint32_t)opener->tid,
-				 .tree = body->source_key.series,
 				 .deadline_ns = hc_clock_now_ns() + fs->budget_ns};
 	int err = 0;
 	size_t n;
 
 	pthread_rwlock_wrlock(&body->rw);
 	if (body->source_key.series && !body->has_page) {
+		how.series = how.tree = body->source_key.series;
 		err = hc_node_acquire(fs->node, &how, &body->source_key.hash, 1, &body->page, &n);
 		body->has_page = !err && n == 1;
 		if (!err && n != 1)

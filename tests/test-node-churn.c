@@ -12,7 +12,7 @@
 
 #define ROUND_CHAINS 12u
 #define CHAIN        24u
-#define WARM_ROUNDS  30u
+#define WARM_ROUNDS  12u
 #define WINDOW       12u
 #define WINDOWS      6u
 #define SLACK_BYTES  (256 * HC_KIB) /* 76 bytes for each page of a window */
