@@ -236,10 +236,10 @@ static inline int rig_put(struct rig *rig, uint32_t chain, uint32_t from, uint32
 
 /* Acquires the chain's first n pages and checks their bytes; how many leading ones were to be had.
  */
-static inline size_t rig_get_sized(struct rig *rig, uint32_t series, uint32_t chain, uint32_t n,
-				   size_t size_bytes)
+static inline size_t rig_get_within(struct rig *rig, uint32_t series, uint32_t chain, uint32_t n,
+				    size_t size_bytes, uint32_t wait_ms)
 {
-	struct hc_acquire how = {.series = series, .deadline_ns = rig_soon(RIG_WAIT_MS)};
+	struct hc_acquire how = {.series = series, .deadline_ns = rig_soon(wait_ms)};
 	struct hc_hash *hashes = calloc(n, sizeof(*hashes));
 	struct hc_ref *refs = calloc(n, sizeof(*refs));
 	size_t got = 0;
@@ -256,6 +256,12 @@ static inline size_t rig_get_sized(struct rig *rig, uint32_t series, uint32_t ch
 	free(hashes);
 	free(refs);
 	return got;
+}
+
+static inline size_t rig_get_sized(struct rig *rig, uint32_t series, uint32_t chain, uint32_t n,
+				   size_t size_bytes)
+{
+	return rig_get_within(rig, series, chain, n, size_bytes, RIG_WAIT_MS);
 }
 
 static inline size_t rig_get(struct rig *rig, uint32_t chain, uint32_t n)
