@@ -246,4 +246,20 @@ static inline int engine_ack(struct engine *e, enum hc_plan_direction direction,
 	return err;
 }
 
+static inline void fill_pages(struct engine *e, uint32_t *pages, uint32_t n)
+{
+	assert_int_equal(hc_transfer_device_alloc(e->transfer, n * TOKENS, pages), 0);
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(engine_fill(e, pages[i]), 0);
+}
+
+static inline void ack_is(struct engine *e, enum hc_plan_direction direction, int64_t node)
+{
+	struct hc_ack ack;
+
+	assert_int_equal(engine_ack(e, direction, &ack), 0);
+	assert_int_equal(ack.status, 0);
+	assert_int_equal(ack.nodes[0], node);
+}
+
 #endif

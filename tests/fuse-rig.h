@@ -342,6 +342,31 @@ static int frig_teardown(void **state)
 	return 0;
 }
 
+#define FRIG_BYTES 4096
+
+/* A file of that size, all of one byte, written by an actor. */
+static inline void frig_put(struct frig *f, int who, const char *name, int byte)
+{
+	struct fuse_file_info fi;
+
+	assert_int_equal(rig_open(f, who, name, O_WRONLY | O_CREAT | O_TRUNC, &fi), 0);
+	assert_int_equal(rig_write(f, &fi, byte, FRIG_BYTES), 0);
+	rig_close(f, who, &fi);
+}
+
+static inline void frig_check(struct frig *f, int who, const char *name, int byte)
+{
+	struct fuse_file_info fi;
+	size_t got;
+	int first;
+
+	assert_int_equal(rig_open(f, who, name, O_RDONLY, &fi), 0);
+	assert_int_equal(rig_read(f, &fi, FRIG_BYTES + 1, &first, &got), 0);
+	assert_int_equal(got, FRIG_BYTES);
+	assert_int_equal(first, byte);
+	rig_close(f, who, &fi);
+}
+
 /* The node is up: rig->node. */
 static int frig_up(struct frig *f)
 {

@@ -39,22 +39,6 @@ static void close_engine(struct engine *e, struct hc_device *device)
 	hc_device_close(device);
 }
 
-static void fill_pages(struct engine *e, uint32_t *pages, uint32_t n)
-{
-	assert_int_equal(hc_transfer_device_alloc(e->transfer, n * TOKENS, pages), 0);
-	for (uint32_t i = 0; i < n; i++)
-		assert_int_equal(engine_fill(e, pages[i]), 0);
-}
-
-static void ack_is(struct engine *e, enum hc_plan_direction direction, int64_t node)
-{
-	struct hc_ack ack;
-
-	assert_int_equal(engine_ack(e, direction, &ack), 0);
-	assert_int_equal(ack.status, 0);
-	assert_int_equal(ack.nodes[0], node);
-}
-
 /* Writes, evicts, loads into other pages, reads. False: there is no such engine. */
 static bool round_trip(struct hc_device *device, int layout, bool mla, enum hc_io io,
 		       uint64_t staging_bytes)

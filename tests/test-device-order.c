@@ -59,22 +59,6 @@ static void burden(struct world *w, int which, int n)
 				 0);
 }
 
-static void fill_pages(struct engine *e, uint32_t *pages, uint32_t n)
-{
-	assert_int_equal(hc_transfer_device_alloc(e->transfer, n * TOKENS, pages), 0);
-	for (uint32_t i = 0; i < n; i++)
-		assert_int_equal(engine_fill(e, pages[i]), 0);
-}
-
-static void ack_is(struct engine *e, enum hc_plan_direction direction, int64_t node)
-{
-	struct hc_ack ack;
-
-	assert_int_equal(engine_ack(e, direction, &ack), 0);
-	assert_int_equal(ack.status, 0);
-	assert_int_equal(ack.nodes[0], node);
-}
-
 static struct hc_producer start_load(struct engine *e, const uint32_t *host, uint32_t n,
 				     int64_t node, uint32_t *pages)
 {

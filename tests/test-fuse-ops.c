@@ -3,7 +3,7 @@
  * when names move between its look-up and its OPEN, or while the OPEN is answered. */
 #include "tests/fuse-rig.h"
 
-#define SIZE  4096
+#define SIZE  FRIG_BYTES
 #define WCT   (O_WRONLY | O_CREAT | O_TRUNC)
 #define TEMP  "0123456789abcdef0123456789abcdef.tmp"
 #define FINAL "0123456789abcdef0123456789abcdef"
@@ -173,28 +173,6 @@ void __wrap_hc_tree_see(struct hc_tree *tree, uint64_t ino, struct hc_fview *vie
 		hook();
 }
 
-static void put(struct frig *f, int who, const char *name, int byte)
-{
-	struct fuse_file_info fi;
-
-	assert_int_equal(rig_open(f, who, name, WCT, &fi), 0);
-	assert_int_equal(rig_write(f, &fi, byte, SIZE), 0);
-	rig_close(f, who, &fi);
-}
-
-static void check_bytes(struct frig *f, int who, const char *name, int byte)
-{
-	struct fuse_file_info fi;
-	size_t got;
-	int first;
-
-	assert_int_equal(rig_open(f, who, name, O_RDONLY, &fi), 0);
-	assert_int_equal(rig_read(f, &fi, SIZE + 1, &first, &got), 0);
-	assert_int_equal(got, SIZE);
-	assert_int_equal(first, byte);
-	rig_close(f, who, &fi);
-}
-
 static void rename_by_a(void)
 {
 	assert_int_equal(rig_rename(the_rig, A, TEMP, FINAL), 0);
@@ -208,16 +186,16 @@ static void name_moves_under_an_open(void **state)
 	struct fuse_file_info fi;
 	uint64_t ino;
 
-	put(f, A, TEMP, 'a');
+	frig_put(f, A, TEMP, 'a');
 	assert_int_equal(rig_lookup(f, B, TEMP, &ino), 0);
 	before_mark = rename_by_a;
 	assert_int_equal(rig_open_ino(f, B, ino, WCT, &fi), -ESTALE);
 	assert_null(before_mark);
 	assert_int_equal(hc_bodies_count_dir(&f->fs, f->dir), 0);
-	put(f, B, TEMP, 'b');
-	check_bytes(f, C, FINAL, 'a');
+	frig_put(f, B, TEMP, 'b');
+	frig_check(f, C, FINAL, 'a');
 	assert_int_equal(rig_rename(f, B, TEMP, FINAL), 0);
-	check_bytes(f, C, FINAL, 'b');
+	frig_check(f, C, FINAL, 'b');
 }
 
 /* B is told a body of its own, and never opens it. What it opens next, by whatever number, is not
@@ -228,9 +206,9 @@ static void mark_left_behind(void **state)
 	uint64_t page, temp, own;
 	struct fuse_file_info fi;
 
-	put(f, A, FINAL, 'p');
+	frig_put(f, A, FINAL, 'p');
 	assert_int_equal(rig_lookup(f, B, FINAL, &page), 0);
-	put(f, A, TEMP, 'a');
+	frig_put(f, A, TEMP, 'a');
 	assert_int_equal(rig_lookup(f, B, TEMP, &temp), 0);
 	assert_int_equal(rig_open_ino(f, B, temp, WCT, &fi), -ESTALE);
 	assert_int_equal(rig_lookup(f, B, TEMP, &own), 0);
@@ -239,8 +217,8 @@ static void mark_left_behind(void **state)
 	assert_int_equal(rig_open(f, B, FINAL, WCT, &fi), 0);
 	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
 	rig_close(f, B, &fi);
-	check_bytes(f, C, FINAL, 'b');
-	check_bytes(f, C, TEMP, 'a');
+	frig_check(f, C, FINAL, 'b');
+	frig_check(f, C, TEMP, 'a');
 }
 
 /* The body that a look-up made for B is nobody else's until B has opened it. */
@@ -250,14 +228,14 @@ static void pending_body_is_its_askers(void **state)
 	struct fuse_file_info fi;
 	uint64_t temp, own, seen;
 
-	put(f, A, TEMP, 'a');
+	frig_put(f, A, TEMP, 'a');
 	assert_int_equal(rig_lookup(f, B, TEMP, &temp), 0);
 	assert_int_equal(rig_open_ino(f, B, temp, WCT, &fi), -ESTALE);
 	assert_int_equal(rig_lookup(f, B, TEMP, &own), 0);
 	assert_int_equal(rig_lookup(f, C, TEMP, &seen), 0);
 	assert_int_equal(seen, temp);
 	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
-	check_bytes(f, C, FINAL, 'a');
+	frig_check(f, C, FINAL, 'a');
 	assert_int_equal(rig_lookup(f, C, TEMP, &seen), -ENOENT);
 	assert_int_equal(rig_rename(f, C, TEMP, FINAL), -ENOENT);
 	assert_int_equal(rig_unlink(f, C, TEMP), -ENOENT);
@@ -265,8 +243,8 @@ static void pending_body_is_its_askers(void **state)
 	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
 	rig_close(f, B, &fi);
 	assert_int_equal(rig_rename(f, B, TEMP, OTHER), 0);
-	check_bytes(f, C, OTHER, 'b');
-	check_bytes(f, C, FINAL, 'a');
+	frig_check(f, C, OTHER, 'b');
+	frig_check(f, C, FINAL, 'a');
 }
 
 /* A body that was looked up, replaced and ended has attributes still, as a file without a name has:
@@ -282,7 +260,7 @@ static void attributes_of_a_body_that_ended(void **state)
 	assert_int_equal(rig_write(f, &fi, 'a', SIZE), 0);
 	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
-	put(f, C, TEMP, 'c');
+	frig_put(f, C, TEMP, 'c');
 	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
 	rig_close(f, A, &fi);
 	assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
@@ -293,9 +271,9 @@ static void attributes_of_a_body_that_ended(void **state)
 	assert_int_not_equal(next, ino);
 	assert_int_equal(rig_open_ino(f, B, next, WCT, &other), 0);
 	assert_int_equal(rig_write(f, &other, 'b', SIZE), 0);
-	check_bytes(f, C, FINAL, 'c');
+	frig_check(f, C, FINAL, 'c');
 	rig_close(f, B, &other);
-	check_bytes(f, C, FINAL, 'b');
+	frig_check(f, C, FINAL, 'b');
 }
 
 /* One open() meets a page that went, and then one that another process wrote: it writes its own. */
@@ -306,18 +284,18 @@ static void second_round_writes_its_own(void **state)
 	uint64_t ino, next;
 	struct stat attr;
 
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_unlink(f, A, FINAL), 0);
 	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
-	put(f, A, FINAL, 'c');
+	frig_put(f, A, FINAL, 'c');
 	assert_int_equal(rig_lookup(f, B, FINAL, &next), 0);
 	assert_int_equal(rig_getattr(f, B, next, &attr), 0);
 	assert_int_equal(rig_open_ino(f, B, next, WCT, &fi), 0);
 	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
-	check_bytes(f, C, FINAL, 'c');
+	frig_check(f, C, FINAL, 'c');
 	rig_close(f, B, &fi);
-	check_bytes(f, C, FINAL, 'b');
+	frig_check(f, C, FINAL, 'b');
 }
 
 /* The same, and the second one's name moves on: open() may have been O_CREAT, and writes a new one.
@@ -329,21 +307,21 @@ static void second_round_creates(void **state)
 	uint64_t ino, next;
 	struct stat attr;
 
-	put(f, A, TEMP, 'a');
+	frig_put(f, A, TEMP, 'a');
 	assert_int_equal(rig_lookup(f, B, TEMP, &ino), 0);
 	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
 	assert_int_equal(rig_unlink(f, A, FINAL), 0);
 	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
-	put(f, A, TEMP, 'c');
+	frig_put(f, A, TEMP, 'c');
 	assert_int_equal(rig_lookup(f, B, TEMP, &next), 0);
 	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
 	assert_int_equal(rig_getattr(f, B, next, &attr), 0);
 	assert_int_equal(rig_open_ino(f, B, next, WCT, &fi), 0);
 	assert_int_equal(rig_write(f, &fi, 'b', SIZE), 0);
 	rig_close(f, B, &fi);
-	check_bytes(f, C, FINAL, 'c');
+	frig_check(f, C, FINAL, 'c');
 	assert_int_equal(rig_rename(f, B, TEMP, FINAL), 0);
-	check_bytes(f, C, FINAL, 'b');
+	frig_check(f, C, FINAL, 'b');
 }
 
 /* A reader whose open() meets two bodies that were replaced and ended: the name was never without
@@ -362,7 +340,7 @@ static void second_round_reads_what_is_there(void **state)
 		assert_int_equal(rig_write(f, &fi, 'a' + i, SIZE), 0);
 		assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
 		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
-		put(f, C, TEMP, 'c' + i);
+		frig_put(f, C, TEMP, 'c' + i);
 		assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
 		rig_close(f, A, &fi);
 		assert_int_equal(rig_getattr(f, B, ino, &attr), 0);
@@ -387,14 +365,14 @@ static void page_becomes_a_body_under_a_look_up(void **state)
 	struct fuse_file_info fi;
 	uint64_t ino;
 
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
 	assert_int_equal(rig_write(f, &fi, 'c', SIZE), 0);
 	before_stat = rename_of_open;
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_null(before_stat);
 	rig_close(f, C, &fi);
-	check_bytes(f, B, FINAL, 'c');
+	frig_check(f, B, FINAL, 'c');
 }
 
 /* Its attributes are asked for while a body that is still open takes the name, twice within one
@@ -406,7 +384,7 @@ static void attributes_of_a_page_that_is_replaced(void **state)
 	struct stat attr;
 	uint64_t ino;
 
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 		assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
@@ -429,7 +407,7 @@ static void held_page_is_replaced(void **state)
 	struct fuse_file_info holder, fi, reader;
 	uint64_t ino;
 
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	assert_int_equal(rig_open(f, A, FINAL, O_RDONLY, &holder), 0);
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_open(f, C, TEMP, WCT, &fi), 0);
@@ -525,13 +503,13 @@ static void second_round_misses(void **state)
 	uint64_t ino;
 
 	for (int i = 0; i < 2; i++) {
-		put(f, A, FINAL, 'a');
+		frig_put(f, A, FINAL, 'a');
 		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 		assert_int_equal(rig_unlink(f, A, FINAL), 0);
 		assert_int_equal(rig_getattr(f, B, ino, &attr), i ? -ENOENT : -ESTALE);
 	}
 	for (int i = 0; i < 2; i++) {
-		put(f, A, FINAL, 'a');
+		frig_put(f, A, FINAL, 'a');
 		assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 		assert_int_equal(rig_unlink(f, A, FINAL), 0);
 		assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), i ? -ENOENT : -ESTALE);
@@ -548,7 +526,7 @@ static void each_miss_is_looked_up_again(void **state)
 	uint64_t inos[2], seen;
 
 	for (int i = 0; i < 2; i++) {
-		put(f, A, names[i], 'a');
+		frig_put(f, A, names[i], 'a');
 		assert_int_equal(rig_lookup(f, B, names[i], &inos[i]), 0);
 	}
 	for (int i = 0; i < 2; i++)
@@ -575,12 +553,12 @@ static void rename_meets_release(struct frig *f, const char *name, void (**place
 	*place = release_late;
 	assert_int_equal(rig_rename(f, A, TEMP, name), 0);
 	assert_null(*place);
-	check_bytes(f, B, name, 'a');
+	frig_check(f, B, name, 'a');
 	assert_int_equal(hc_bodies_count_dir(&f->fs, f->dir), 0);
 	assert_int_equal(f->fs.bodies.n_bodies, 0);
-	put(f, C, TEMP, 'c');
+	frig_put(f, C, TEMP, 'c');
 	assert_int_equal(rig_rename(f, C, TEMP, name), 0);
-	check_bytes(f, B, name, 'c');
+	frig_check(f, B, name, 'c');
 }
 
 static void release_before_the_target_is_cleared(void **state)
@@ -591,7 +569,7 @@ static void release_before_the_target_is_cleared(void **state)
 
 static void release_while_the_target_is_cleared(void **state)
 {
-	put(*state, C, FINAL, 'c');
+	frig_put(*state, C, FINAL, 'c');
 	rename_meets_release(*state, FINAL, &before_remove);
 }
 
@@ -616,15 +594,15 @@ static void second_round_waits_for_a_reader(void **state)
 	int first;
 
 	n_waits = 0;
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_open(f, C, FINAL, O_RDONLY, &holder), 0);
-	put(f, A, TEMP, 'b');
+	frig_put(f, A, TEMP, 'b');
 	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
 	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), -ESTALE);
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_open(f, A, FINAL, O_RDONLY, &late), 0);
-	put(f, C, TEMP, 'c');
+	frig_put(f, C, TEMP, 'c');
 	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
 	during_wait = release_later;
 	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &fi), 0);
@@ -704,11 +682,11 @@ static void empty_file_under_a_page_name(void **state)
 		assert_int_equal(rig_read(f, &reader, SIZE, &first, &got), 0);
 		assert_int_equal(got, 0);
 		if (!i)
-			put(f, A, OTHER, 'a');
+			frig_put(f, A, OTHER, 'a');
 	}
-	check_bytes(f, C, OTHER, 'a');
+	frig_check(f, C, OTHER, 'a');
 	rig_close(f, B, &reader);
-	check_bytes(f, C, OTHER, 'a');
+	frig_check(f, C, OTHER, 'a');
 	assert_int_equal(f->fs.bodies.n_bodies, 0);
 }
 
@@ -742,9 +720,9 @@ static void body_that_is_a_page_is_copied(void **state)
 	rig_close(f, A, &fi);
 	assert_null(before_sync);
 	assert_int_equal(rig_write(f, &second_of_hook, 'c', SIZE), 0);
-	check_bytes(f, A, FINAL, 'a');
+	frig_check(f, A, FINAL, 'a');
 	rig_close(f, C, &second_of_hook);
-	check_bytes(f, A, FINAL, 'c');
+	frig_check(f, A, FINAL, 'c');
 }
 
 /* The same, and the body becomes the page when its copy is about to be made. */
@@ -759,7 +737,7 @@ static void body_becomes_a_page_when_it_is_copied(void **state)
 	open_for_writing();
 	assert_null(before_number);
 	rig_close(f, C, &second_of_hook);
-	check_bytes(f, A, FINAL, 'a');
+	frig_check(f, A, FINAL, 'a');
 }
 
 /* A page's name is opened for writing, and before it is closed, with nothing written, a scratch
@@ -788,7 +766,7 @@ static void closed_without_a_write(void **state)
 		if (open)
 			rig_close(f, A, &fi);
 	}
-	check_bytes(f, C, OTHER, 'a');
+	frig_check(f, C, OTHER, 'a');
 }
 
 static void size_of_final(void)
@@ -820,7 +798,7 @@ static void page_replaces_a_scratch_file(void **state)
 	before_sync = size_of_final;
 	rig_close(f, A, &fi);
 	assert_null(before_sync);
-	check_bytes(f, C, FINAL, 'a');
+	frig_check(f, C, FINAL, 'a');
 }
 
 static void release_only(void)
@@ -854,8 +832,8 @@ static void page_keeps_its_number(void **state)
 	size_t got;
 	int first;
 
-	put(f, A, FINAL, 'a');
-	put(f, A, OTHER, 'b');
+	frig_put(f, A, FINAL, 'a');
+	frig_put(f, A, OTHER, 'b');
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_open_ino(f, B, ino, O_RDONLY, &reader), 0);
 	assert_int_equal(rig_rename(f, A, FINAL, OTHER), 0);
@@ -870,9 +848,9 @@ static void page_keeps_its_number(void **state)
 	assert_int_equal(first, 'a');
 	rig_close(f, B, &reader);
 	assert_int_equal(rig_lookup(f, C, FINAL, &seen), -ENOENT);
-	put(f, A, FINAL, 'c');
-	check_bytes(f, B, FINAL, 'c');
-	check_bytes(f, B, OTHER, 'a');
+	frig_put(f, A, FINAL, 'c');
+	frig_check(f, B, FINAL, 'c');
+	frig_check(f, B, OTHER, 'a');
 }
 
 /* A writer's open() that was sent round by its getattr already writes a body that the node does not
@@ -886,11 +864,11 @@ static void detached_writer(void **state)
 	struct stat attr;
 	uint64_t ino;
 
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	assert_int_equal(rig_lookup(f, B, FINAL, &ino), 0);
 	assert_int_equal(rig_unlink(f, A, FINAL), 0);
 	assert_int_equal(rig_getattr(f, B, ino, &attr), -ESTALE);
-	put(f, A, FINAL, 'c');
+	frig_put(f, A, FINAL, 'c');
 	hc_op_lookup(&req, f->dir, FINAL);
 	assert_int_equal(req.err, 0);
 	assert_true(req.entry.entry_timeout == 0);
@@ -922,7 +900,7 @@ static void directory_open_at_the_end(void **state)
 	struct fuse_file_info fi, dir;
 
 	/* The next one of this series has a slot at once. */
-	put(f, A, FINAL, 'a');
+	frig_put(f, A, FINAL, 'a');
 	hc_node_stats(f->rig->node, &before);
 	assert_int_equal(rig_open(f, A, OTHER ".tmp", WCT, &fi), 0);
 	assert_int_equal(rig_write(f, &fi, 'a', SIZE), 0);

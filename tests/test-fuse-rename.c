@@ -6,7 +6,7 @@
 
 #include "tests/fuse-rig.h"
 
-#define SIZE  4096
+#define SIZE  FRIG_BYTES
 #define WCT   (O_WRONLY | O_CREAT | O_TRUNC)
 #define TEMP  "0123456789abcdef0123456789abcdef.tmp"
 #define FINAL "0123456789abcdef0123456789abcdef"
@@ -74,28 +74,6 @@ static int end(void **state)
 	return frig_teardown(state);
 }
 
-static void put(struct frig *f, int who, const char *name, int byte)
-{
-	struct fuse_file_info fi;
-
-	assert_int_equal(rig_open(f, who, name, WCT, &fi), 0);
-	assert_int_equal(rig_write(f, &fi, byte, SIZE), 0);
-	rig_close(f, who, &fi);
-}
-
-static void check_bytes(struct frig *f, int who, const char *name, int byte)
-{
-	struct fuse_file_info fi;
-	size_t got;
-	int first;
-
-	assert_int_equal(rig_open(f, who, name, O_RDONLY, &fi), 0);
-	assert_int_equal(rig_read(f, &fi, SIZE + 1, &first, &got), 0);
-	assert_int_equal(got, SIZE);
-	assert_int_equal(first, byte);
-	rig_close(f, who, &fi);
-}
-
 static void rename_wins(void **state)
 {
 	struct frig *f = *state;
@@ -103,13 +81,13 @@ static void rename_wins(void **state)
 	assert_int_equal(rig_open(f, A, TEMP, WCT, &late), 0);
 	assert_int_equal(rig_write(f, &late, 'a', SIZE), 0);
 	assert_int_equal(rig_rename(f, A, TEMP, FINAL), 0);
-	put(f, C, TEMP, 'c');
+	frig_put(f, C, TEMP, 'c');
 	meets = true;
 	assert_int_equal(rig_rename(f, C, TEMP, FINAL), 0);
 	assert_false(meets);
 	sem_post(&over);
 	pthread_join(releaser, NULL);
-	check_bytes(f, B, FINAL, 'c');
+	frig_check(f, B, FINAL, 'c');
 	assert_int_equal(f->fs.bodies.n_bodies, 0);
 }
 
@@ -124,12 +102,12 @@ static void ordinary_file_that_is_still_written(void **state)
 	assert_int_equal(rig_rename(f, A, TEMP, "notes.json"), 0);
 	assert_int_equal(rig_open(f, B, "notes.json", O_RDWR | O_CREAT, &second), 0);
 	assert_int_equal(rig_write(f, &second, 'b', 1), 0);
-	check_bytes(f, C, "notes.json", 'b');
+	frig_check(f, C, "notes.json", 'b');
 	rig_close(f, A, &fi);
 	assert_int_equal(rig_write(f, &second, 'd', 1), 0);
-	check_bytes(f, C, "notes.json", 'd');
+	frig_check(f, C, "notes.json", 'd');
 	rig_close(f, B, &second);
-	check_bytes(f, C, "notes.json", 'd');
+	frig_check(f, C, "notes.json", 'd');
 	assert_int_equal(rig_unlink(f, C, "notes.json"), 0);
 	assert_int_equal(f->fs.bodies.n_bodies, 0);
 }
