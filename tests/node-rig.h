@@ -34,6 +34,7 @@ struct rig {
 	struct hc_node *node;
 	struct hc_store *fault; /* with rig_faulty */
 	uint32_t space;
+	struct hc_domain domain; /* the space's */
 	uint32_t series[RIG_SERIES_MAX];
 	uint32_t publish_dir; /* of what is published; 0: the series' own */
 };
@@ -156,6 +157,7 @@ static inline void rig_up(struct rig *rig)
 	assert_true(rc == 0 || rc == -EEXIST);
 	assert_int_equal(hc_space_find(registry, "m", &space), 0);
 	rig->space = space.id;
+	rig->domain = (struct hc_domain){space.owner.uid, space.owner.gid, space.owner.mode};
 	for (size_t i = 0; i < RIG_SERIES_MAX; i++)
 		assert_int_equal(hc_series_open(registry, space.id, patterns[i], NULL, true,
 						&rig->series[i]),
@@ -197,6 +199,7 @@ static inline int rig_put_sized(struct rig *rig, uint32_t series, uint32_t chain
 		.space = rig->space,
 		.size_bytes = size_bytes,
 		.numa_node = -1,
+		.domain = rig->domain,
 		.deadline_ns = deadline_ns,
 	};
 	struct hc_publish item = {

@@ -14,6 +14,7 @@ static void put_unnamed(struct rig *rig, uint32_t opener, uint32_t series, uint3
 		.space = rig->space,
 		.size_bytes = RIG_PAGE_BYTES,
 		.numa_node = -1,
+		.domain = rig->domain,
 		.deadline_ns = rig_soon(RIG_WAIT_MS),
 	};
 	struct hc_publish item = {

@@ -268,6 +268,7 @@ static void test_walk_of_opens(void **state)
 			.space = rig->space,
 			.size_bytes = RIG_PAGE_BYTES,
 			.numa_node = -1,
+			.domain = rig->domain,
 			.deadline_ns = rig_soon(RIG_WAIT_MS), /* memory may still be populated */
 		};
 		struct hc_publish item = {
@@ -323,8 +324,10 @@ static void *take_quota(void *arg)
 	struct quota_taker *t = arg;
 
 	for (uint32_t i = 0; i < 60; i++) {
-		struct hc_reserve how = {
-			.space = t->rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
+		struct hc_reserve how = {.space = t->rig->space,
+					 .size_bytes = RIG_PAGE_BYTES,
+					 .numa_node = -1,
+					 .domain = t->rig->domain};
 		struct hc_ref refs[4];
 		size_t got = 0;
 

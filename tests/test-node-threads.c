@@ -34,8 +34,10 @@ static void publish_some(struct worker *w)
 	uint32_t series = rig->series[some(w, RIG_SERIES_MAX)], chain = some(w, CHAINS),
 		 n = 1 + some(w, 4);
 	uint32_t first = some(w, DEPTHS - n + 1);
-	struct hc_reserve how = {
-		.space = rig->space, .size_bytes = RIG_PAGE_BYTES, .numa_node = -1};
+	struct hc_reserve how = {.space = rig->space,
+				 .size_bytes = RIG_PAGE_BYTES,
+				 .numa_node = -1,
+				 .domain = rig->domain};
 	struct hc_publish items[4] = {0};
 	struct hc_ref refs[4];
 	int results[4];

@@ -107,6 +107,38 @@ static void test_pool_eviction(void **state)
 	assert_int_equal(rig_stats(rig).n_pages, 32 * 16);
 }
 
+/* Goal: a chain that is longer than the pool is had as far as it fits, and at once: nobody but the
+ * caller could make room. While somebody else holds a page it is waited for. */
+static void test_longer_than_the_pool(void **state)
+{
+	struct rig *rig = *state;
+	struct hc_acquire hold = {.deadline_ns = rig_soon(RIG_WAIT_MS)};
+	struct hc_hash other;
+	struct hc_ref ref;
+	uint64_t began_ns;
+	size_t n;
+
+	rig_up(rig);
+	hold.series = rig->series[0];
+	for (uint32_t i = 0; i < 200; i += 20) {
+		assert_int_equal(rig_put(rig, 0, i, i + 20), 20);
+		rig_flush(rig);
+	}
+	assert_int_equal(rig_put(rig, 1, 0, 1), 1);
+	rig_flush(rig);
+	rig_drop_memory(rig);
+	began_ns = hc_clock_now_ns();
+	assert_int_equal(rig_get(rig, 0, 200), 128);
+	assert_true(hc_clock_now_ns() < began_ns + RIG_WAIT_MS / 2 * HC_NS_PER_MS);
+	rig_drop_memory(rig);
+	other = rig_hash(1, 0);
+	assert_int_equal(hc_node_acquire(rig->node, &hold, &other, 1, &ref, &n), 0);
+	began_ns = hc_clock_now_ns();
+	assert_int_equal(rig_get_within(rig, rig->series[0], 0, 200, RIG_PAGE_BYTES, 1000), 127);
+	assert_true(hc_clock_now_ns() >= began_ns + HC_NS_PER_S);
+	hc_node_release(rig->node, &ref, 1);
+}
+
 static void test_two_sizes(void **state)
 {
 	struct rig *rig = *state;
@@ -133,7 +165,6 @@ static void test_two_sizes(void **state)
 static void test_recut_trusts_the_pool(void **state)
 {
 	struct rig *rig = *state;
-	struct hc_domain domain = {0}; /* as put_sized reserves */
 	struct hc_class *small;
 	uint32_t little;
 
@@ -145,7 +176,7 @@ static void test_recut_trusts_the_pool(void **state)
 			 0);
 	assert_int_equal(rig_put(rig, 1, 0, 90), 90);
 	assert_int_equal(put_sized(rig, little, 2, 0, 1, 8192), 1);
-	small = hc_node_class(rig->node, &domain, 8192, false);
+	small = hc_node_class(rig->node, &rig->domain, 8192, false);
 	assert_non_null(small);
 	for (uint32_t i = 0; i < hc_pool_n_segments(rig->node->pool); i++) {
 		for (uint16_t k = 0; k < atomic_load(&rig->node->n_classes); k++) {
@@ -437,6 +468,7 @@ static const struct CMUnitTest tests[] = {
 	rig_test(test_disk),
 	rig_test(test_reopen),
 	rig_test(test_pool_eviction),
+	rig_test(test_longer_than_the_pool),
 	rig_test(test_two_sizes),
 	rig_test(test_recut_trusts_the_pool),
 	rig_test(test_damage),

@@ -487,11 +487,21 @@ struct hc_publish_place {
 	bool skip;                /* no backup */
 	struct hc_walk_step step; /* with an opener */
 };
-/* Up to n slots of the class, evicting and waiting until the deadline. Returns how many, in
- * *n_runs_p runs. */
-uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
-		      int numa_node, enum hc_slot_state state, uint32_t n, uint64_t deadline_ns,
-		      struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);
+struct hc_slots_want {
+	struct hc_domain domain;
+	uint64_t size_bytes;
+	int numa_node;
+	enum hc_slot_state state;
+	uint32_t n;
+	bool some; /* rather a few at once than all of them later */
+	/* What the caller itself holds, which does not come free while it waits here. */
+	uint32_t n_refs, n_slots;
+	uint64_t deadline_ns;
+};
+/* Up to n slots of the class, evicting and waiting until the deadline, or until only the caller
+ * could make room. Returns how many, in *n_runs_p runs. */
+uint32_t hc_slots_get(struct hc_node *node, const struct hc_slots_want *want, struct hc_run *runs,
+		      uint32_t max_runs, uint32_t *n_runs_p);
 /* As many as are free, in state LOADING: never evicts, never waits. */
 uint32_t hc_slots_spare(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
 			uint32_t n, struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p);

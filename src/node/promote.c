@@ -129,9 +129,16 @@ struct hc_io *hc_load_attach(struct hc_node *node, const struct hc_ref *ref, hc_
 	return NULL;
 }
 
-/* Loads those of refs[0..n) that lie on disk only. Stops where no slot can be had. */
-static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uint64_t deadline_ns)
+/* Loads those of refs[0..n) that lie on disk only. Stops where no slot can be had. n_held: refs
+ * that the caller holds, these and others. */
+static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, size_t n_held,
+			uint64_t deadline_ns)
 {
+	struct hc_slots_want how = {.numa_node = -1,
+				    .state = HC_SLOT_LOADING,
+				    .some = true,
+				    .n_refs = (uint32_t)n_held,
+				    .deadline_ns = deadline_ns};
 	struct hc_run runs[HC_LOAD_RUNS];
 	struct hc_io *ios[HC_LOAD_RUNS];
 	size_t i = 0;
@@ -139,7 +146,6 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 	while (i < n) {
 		uint32_t n_runs, got, k = 0, n_ios = 0, want = 0;
 		uint64_t size_bytes = refs[i].size_bytes;
-		struct hc_domain domain;
 		size_t first = i;
 
 		if (refs[i].slot != HC_SLOT_NONE) {
@@ -152,9 +158,10 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 			i++;
 		}
 		hc_node_space_domain(node, hc_series_space(node->registry, refs[first].series),
-				     &domain);
-		got = hc_slots_get(node, &domain, size_bytes, -1, HC_SLOT_LOADING, want,
-				   deadline_ns, runs, HC_LOAD_RUNS, &n_runs);
+				     &how.domain);
+		how.size_bytes = size_bytes;
+		how.n = want;
+		got = hc_slots_get(node, &how, runs, HC_LOAD_RUNS, &n_runs);
 		for (uint32_t r = 0; r < n_runs; r++) {
 			for (uint32_t s = 0; s < runs[r].n; s++, k++) {
 				ios[n_ios] =
@@ -166,8 +173,10 @@ static void hc_load_all(struct hc_node *node, struct hc_ref *refs, size_t n, uin
 			}
 		}
 		hc_io_submit(node, ios, n_ios, deadline_ns);
-		if (got < want)
+		/* Those are on their way while the others wait for room. */
+		if (!got)
 			return;
+		i = first + got;
 	}
 }
 
@@ -313,7 +322,7 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 	for (size_t i = 0; i < found && !to_load; i++)
 		to_load = refs[i].slot == HC_SLOT_NONE;
 	if (to_load)
-		hc_load_all(node, refs, found, how->deadline_ns);
+		hc_load_all(node, refs, found, found, how->deadline_ns);
 	/* Behind what is waited for, before the wait. */
 	if (step.ahead_bytes)
 		hc_ahead_run(node, how->series, &step, false);
@@ -326,7 +335,7 @@ int hc_node_acquire(struct hc_node *node, const struct hc_acquire *how,
 		if (again || refs[got].slot != HC_SLOT_NONE || !node->store)
 			break;
 		again = true;
-		hc_load_all(node, refs + got, found - got, how->deadline_ns);
+		hc_load_all(node, refs + got, found - got, found, how->deadline_ns);
 	}
 	if (got < found)
 		hc_node_release(node, refs + got, found - got);
@@ -387,7 +396,7 @@ void hc_node_prefetch(struct hc_node *node, const struct hc_key *keys, size_t n,
 			n_refs++;
 		}
 		result.n_missing += n_keys - n_refs;
-		hc_load_all(node, refs, n_refs, deadline_ns);
+		hc_load_all(node, refs, n_refs, n_refs, deadline_ns);
 		for (size_t i = 0; i < n_refs; i++) {
 			bool good = hc_acquire_wait(node, &refs[i], deadline_ns);
 

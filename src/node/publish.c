@@ -26,20 +26,34 @@ static bool hc_slots_wait(struct hc_node *node, int rc, uint64_t deadline_ns, ui
 	return true;
 }
 
-uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint64_t size_bytes,
-		      int numa_node, enum hc_slot_state state, uint32_t n, uint64_t deadline_ns,
-		      struct hc_run *runs, uint32_t max_runs, uint32_t *n_runs_p)
+/* Nothing that is under way can free a slot: what is not pinned is held by the caller alone. */
+static bool hc_slots_hopeless(struct hc_node *node, uint64_t n_refs, uint64_t n_slots)
 {
-	uint64_t slot_bytes = hc_pool_slot_bytes(size_bytes), populated = 0;
-	struct hc_class *class = hc_node_class(node, domain, slot_bytes, true);
-	uint32_t got = 0, n_runs = 0;
+	struct hc_pool_stats stats;
+
+	if (atomic_load(&node->n_refs) > n_refs || atomic_load(&node->n_dirty) ||
+	    atomic_load(&node->n_io) || pthread_mutex_trylock(&node->recut_lock))
+		return false;
+	pthread_mutex_unlock(&node->recut_lock);
+	/* Others fill slots, which will be pages or free. */
+	hc_pool_stats(node->pool, &stats);
+	return stats.n_slots_used <= atomic_load(&node->n_memory) + n_slots;
+}
+
+uint32_t hc_slots_get(struct hc_node *node, const struct hc_slots_want *want, struct hc_run *runs,
+		      uint32_t max_runs, uint32_t *n_runs_p)
+{
+	uint64_t slot_bytes = hc_pool_slot_bytes(want->size_bytes), populated = 0;
+	struct hc_class *class = hc_node_class(node, &want->domain, slot_bytes, true);
+	uint32_t got = 0, n_runs = 0, n = want->n, n_hopeless = 0;
 
 	*n_runs_p = 0;
 	while (class && got < n && n_runs < max_runs) {
 		uint64_t seen = hc_wait_seen(&node->room);
 		uint32_t more = 0, more_runs = 0;
-		int rc = hc_pool_reserve(node->pool, domain, slot_bytes, n - got, numa_node, state,
-					 runs + n_runs, max_runs - n_runs, &more_runs, &more);
+		int rc = hc_pool_reserve(node->pool, &want->domain, slot_bytes, n - got,
+					 want->numa_node, want->state, runs + n_runs,
+					 max_runs - n_runs, &more_runs, &more);
 
 		if (rc == -EFBIG || rc == -EINVAL)
 			break;
@@ -51,14 +65,21 @@ uint32_t hc_slots_get(struct hc_node *node, const struct hc_domain *domain, uint
 		if (rc == -ENOSPC) {
 			atomic_fetch_add(&class->n_short, 1);
 			if (hc_evict_for(node, class, n - got,
-					 deadline_ns || node->config.no_evictor))
+					 want->deadline_ns || node->config.no_evictor))
 				continue;
 			hc_wait_wake(&node->evict_bell);
 		}
-		if (!hc_slots_wait(node, rc, deadline_ns, seen, &populated))
+		if (want->some && got)
+			break;
+		/* Twice: a page may be on its way from one count to another. */
+		n_hopeless =
+			rc == -ENOSPC && hc_slots_hopeless(node, want->n_refs, want->n_slots + got)
+				? n_hopeless + 1
+				: 0;
+		if (n_hopeless > 1 || !hc_slots_wait(node, rc, want->deadline_ns, seen, &populated))
 			break;
 	}
-	if (got < n)
+	if (got < (want->some ? 1 : n))
 		hc_count(node, no_space_memory);
 	*n_runs_p = n_runs;
 	return got;
@@ -180,9 +201,16 @@ int hc_node_reserve(struct hc_node *node, const struct hc_reserve *how, size_t n
 	if (rc)
 		return rc;
 	while (got < n) {
-		uint32_t more = hc_slots_get(node, &how->domain, how->size_bytes, how->numa_node,
-					     HC_SLOT_FILLING, (uint32_t)n - got, how->deadline_ns,
-					     runs, HC_LOAD_RUNS, &n_runs);
+		struct hc_slots_want want = {
+			.domain = how->domain,
+			.size_bytes = how->size_bytes,
+			.numa_node = how->numa_node,
+			.state = HC_SLOT_FILLING,
+			.n = (uint32_t)n - got,
+			.n_slots = got,
+			.deadline_ns = how->deadline_ns,
+		};
+		uint32_t more = hc_slots_get(node, &want, runs, HC_LOAD_RUNS, &n_runs);
 
 		for (uint32_t r = 0; r < n_runs; r++) {
 			for (uint32_t s = 0; s < runs[r].n; s++) {
