@@ -172,6 +172,7 @@ static int hc_replay_open(struct hc_replay *replay)
 		.index_bytes = 1024 * replay->capacity + 256 * HC_MIB,
 		.root = {(uint32_t)getuid(), (uint32_t)getgid(), 0700},
 	};
+	struct hc_space_info space;
 	int rc;
 
 	/* Few and large segments are quicker to make than many. */
@@ -185,6 +186,10 @@ static int hc_replay_open(struct hc_replay *replay)
 	rc = hc_node_open(&config, &replay->node);
 	if (rc)
 		return rc;
+	rc = hc_space_get(hc_node_registry(replay->node), HC_SPACE_ROOT, &space);
+	if (rc)
+		return rc;
+	replay->domain = (struct hc_domain){space.owner.uid, space.owner.gid, space.owner.mode};
 	rc = hc_series_open(hc_node_registry(replay->node), HC_SPACE_ROOT, "{64}", NULL, true,
 			    &replay->series);
 	return rc ? rc : hc_replay_fill(replay);
@@ -196,7 +201,6 @@ static int hc_replay_create(struct hc_replay *replay, const struct hc_trace *tra
 
 	for (size_t i = 0; i < trace->n_requests; i++)
 		longest = trace->requests[i].n > longest ? trace->requests[i].n : longest;
-	replay->domain = (struct hc_domain){(uint32_t)getuid(), (uint32_t)getgid(), 0700};
 	replay->hashes = calloc(longest, sizeof(*replay->hashes));
 	replay->refs = calloc(longest, sizeof(*replay->refs));
 	replay->items = calloc(longest, sizeof(*replay->items));
