@@ -10,7 +10,7 @@ struct hc_command_call {
 	struct hc_control *control;
 	char *args; /* rest of the line, words to be cut off */
 	FILE *answer;
-	const volatile bool *cancel_p;
+	const atomic_bool *cancel_p;
 	uint64_t next_ns; /* of progress */
 	char why[512];    /* of an error, when it is not the errno's text */
 };

@@ -224,7 +224,7 @@ static int hc_command_help(struct hc_command_call *call)
 }
 
 int hc_control_command(struct hc_control *control, const char *line, FILE *answer,
-		       const volatile bool *cancel_p)
+		       const atomic_bool *cancel_p)
 {
 	struct hc_command_call call = {.control = control, .answer = answer, .cancel_p = cancel_p};
 	hc_autofree char *copy = strdup(line);
@@ -258,7 +258,7 @@ int hc_control_command(struct hc_control *control, const char *line, FILE *answe
 /* --- files --- */
 
 static int hc_file_control(void *arg, const char *instance, const struct hc_vcaller *caller,
-			   const char *line, FILE *answer, const volatile bool *cancel_p)
+			   const char *line, FILE *answer, const atomic_bool *cancel_p)
 {
 	(void)instance;
 	(void)caller;
@@ -337,7 +337,7 @@ static int hc_file_prefetch_read(void *arg, const char *instance, FILE *out)
 /* One path or key, without escapes: a line is a name whatever blanks are in it. Only what is wrong
  * is answered. */
 static int hc_file_prefetch_write(void *arg, const char *instance, const struct hc_vcaller *caller,
-				  const char *line, FILE *answer, const volatile bool *cancel_p)
+				  const char *line, FILE *answer, const atomic_bool *cancel_p)
 {
 	struct hc_control *control = arg;
 	hc_autofree char *text = strdup(line);
@@ -458,7 +458,7 @@ static int hc_space_write(struct hc_control *control, const char *instance, cons
 #define HC_SPACE_WRITER(what)                                                                 \
 	static int hc_space_##what##_write(void *arg, const char *instance,                   \
 					   const struct hc_vcaller *caller, const char *line, \
-					   FILE *answer, const volatile bool *cancel_p)       \
+					   FILE *answer, const atomic_bool *cancel_p)         \
 	{                                                                                     \
 		(void)caller;                                                                 \
 		(void)cancel_p;                                                               \
@@ -513,7 +513,7 @@ static int hc_space_series_read(void *arg, const char *instance, FILE *out)
 
 /* "SERIES KVSPEC" */
 static int hc_space_series_write(void *arg, const char *instance, const struct hc_vcaller *caller,
-				 const char *line, FILE *answer, const volatile bool *cancel_p)
+				 const char *line, FILE *answer, const atomic_bool *cancel_p)
 {
 	size_t n = strcspn(line, " \t");
 	hc_autofree char *series = strndup(line, n);

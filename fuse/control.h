@@ -28,7 +28,7 @@ extern const struct hc_vfile hc_control_files[];
 
 /* One command, as written to `control`. 0 or -errno; the answer tells it, too. */
 int hc_control_command(struct hc_control *control, const char *line, FILE *answer,
-		       const volatile bool *cancel_p) HC_MUST_CHECK;
+		       const atomic_bool *cancel_p) HC_MUST_CHECK;
 /* The status as one JSON object in one line. */
 int hc_control_status(struct hc_control *control, FILE *out) HC_MUST_CHECK;
 void hc_control_stats(struct hc_control *control, FILE *out);

@@ -16,6 +16,7 @@
 #ifndef HC_FUSE_FS_H
 #define HC_FUSE_FS_H
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "node/node.h"
@@ -52,7 +53,7 @@ struct hc_vfile {
 	int (*list)(void *arg, char ***names_p, size_t *n_p);
 	int (*read)(void *arg, const char *instance, FILE *out);
 	int (*write)(void *arg, const char *instance, const struct hc_vcaller *caller,
-		     const char *line, FILE *answer, const volatile bool *cancel_p);
+		     const char *line, FILE *answer, const atomic_bool *cancel_p);
 	bool background;
 	bool single; /* a setting: a write of several lines is refused whole */
 };

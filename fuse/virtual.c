@@ -47,7 +47,7 @@ struct hc_vhandle {
 	uint32_t n_refs;
 	fuse_req_t waiting;
 	size_t waiting_n;
-	volatile bool cancel;
+	atomic_bool cancel;
 	struct hc_vcaller caller;
 	char *line;
 	char *part; /* begin of a line whose end is to come: a write may come in pieces */
