@@ -22,9 +22,11 @@ struct hc_ask {
 	uint64_t ino;
 	bool writer;
 	bool trunc;
-	bool direct; /* O_DIRECT */
-	bool again;  /* sent round before; the node is what its LOOKUP was told */
-	bool sent;   /* it is answered ESTALE, and marked */
+	bool direct;  /* O_DIRECT */
+	bool again;   /* sent round before; the node is what its LOOKUP was told */
+	bool sent;    /* it is answered ESTALE, and marked */
+	bool entered; /* the way of the handle is chosen */
+	int flags;
 	/* of the node, as it was told; size 0, mode 0: not known */
 	uint64_t size_bytes;
 	struct hc_owner owner;
@@ -187,6 +189,18 @@ static int open_own(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_body *bo
 	handle->body = hc_body_get(body);
 	*handle_p = handle;
 	return 0;
+}
+
+/* Which way the handle reads and writes. -ESTALE: the node is open as something else; the handle is
+ * gone then, as after every error. */
+static int enter(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle *handle)
+{
+	int err = ask->entered ? 0 : hc_pass_open(fs, handle, ask->ino, ask->flags);
+
+	ask->entered = !err;
+	if (err)
+		hc_handle_end(fs, handle);
+	return err;
 }
 
 static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle **handle_p);
@@ -390,6 +404,8 @@ static int open_detached(struct hc_fs *fs, struct hc_ask *ask, struct hc_handle 
 			break;
 		err = ask->writer ? write_named(fs, &there, dir, name, ask, handle_p)
 				  : read_named(fs, &there, ask, handle_p);
+		if (!err)
+			err = enter(fs, ask, *handle_p);
 		hc_there_end(&there);
 	}
 	atomic_fetch_sub(&fs->bodies.n_parked, waits);
@@ -450,6 +466,20 @@ static struct hc_owner body_owner(struct hc_body *body)
 	return owner;
 }
 
+/* What the node stands for; the handle has a reference of its own. */
+static int open_entered(struct hc_fs *fs, struct hc_fnode *fnode, const struct hc_fview *view,
+			struct hc_ask *ask, struct hc_handle **handle_p)
+{
+	int err = open_view(fs, fnode, view, ask, handle_p);
+
+	if (err)
+		return err;
+	/* One that is open by its name has a reference of its own. */
+	if (!ask->entered)
+		hc_tree_pin(fs->tree, fnode);
+	return enter(fs, ask, *handle_p);
+}
+
 static int open_ino(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_ask *ask,
 		    struct hc_handle **handle_p)
 {
@@ -462,13 +492,13 @@ static int open_ino(struct hc_fs *fs, struct hc_fnode *fnode, struct hc_ask *ask
 		ask->owner = view.owner;
 		if (view.body)
 			ask->owner = body_owner(view.body);
-		err = open_view(fs, fnode, &view, ask, handle_p);
+		err = open_entered(fs, fnode, &view, ask, handle_p);
 		/* It turned into a page or file between view and open. */
 		if (err == -ESTALE && !ask->sent && view.kind == HC_F_BODY) {
 			hc_body_put(view.body);
 			hc_tree_view(fs->tree, fnode, &view);
 			if (!ask->writer || view.kind != HC_F_BODY)
-				err = open_view(fs, fnode, &view, ask, handle_p);
+				err = open_entered(fs, fnode, &view, ask, handle_p);
 		}
 		hc_body_put(view.body);
 	}
@@ -482,7 +512,8 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct hc_ask ask = {.ino = ino,
 			     .writer = (fi->flags & O_ACCMODE) != O_RDONLY,
 			     .trunc = fi->flags & O_TRUNC,
-			     .direct = fi->flags & O_DIRECT};
+			     .direct = fi->flags & O_DIRECT,
+			     .flags = fi->flags};
 	struct hc_fs *fs = hc_req_fs(req);
 	struct hc_handle *handle = NULL;
 	struct hc_fnode *fnode;
@@ -496,21 +527,12 @@ void hc_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	ask.again = hc_mark_is_for(fs, ask.opener.tid, ino);
 	fnode = hc_tree_get(fs->tree, ino);
 	err = open_ino(fs, fnode, &ask, &handle);
-	if (!err)
-		hc_mark_clear(fs, ask.opener.tid);
+	hc_tree_put(fs->tree, fnode);
 	if (err) {
-		hc_tree_put(fs->tree, fnode);
 		hc_reply_err(req, err);
 		return;
 	}
-	if (handle->fnode != fnode)
-		hc_tree_put(fs->tree, fnode);
-	err = hc_pass_open(fs, handle, ino, fi->flags);
-	if (err) {
-		hc_handle_end(fs, handle);
-		hc_reply_err(req, err);
-		return;
-	}
+	hc_mark_clear(fs, ask.opener.tid);
 	if (handle->body && handle->writer && hc_fnode_ino(handle->fnode) != ino)
 		hc_handle_detach(fs, handle, ino, ask.opener.tgid);
 	hc_fs_count(fs, opens);
