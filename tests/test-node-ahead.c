@@ -4,6 +4,10 @@
  * nothing waits for them, and what is read for nothing is counted. */
 #include "node-rig.h"
 
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+
 #define N_PAGES 60u
 
 /* A page as the mount publishes it: parent not known. */
@@ -287,7 +291,8 @@ static void test_damaged(void **state)
 	open_one(rig, 1, 3);
 }
 
-static int open_file(struct rig *rig, uint32_t i, uint64_t wait_ms)
+/* *fd_p: the caller's. */
+static int open_file_fd(struct rig *rig, uint32_t i, uint64_t wait_ms, int *fd_p)
 {
 	struct hc_acquire how = {
 		.series = rig->series[0],
@@ -298,14 +303,61 @@ static int open_file(struct rig *rig, uint32_t i, uint64_t wait_ms)
 	};
 	struct hc_hash hash = rig_hash(1, i);
 	struct hc_ref ref;
-	int fd;
-	int rc = hc_node_open_file(rig->node, &how, &hash, &ref, &fd);
+	int rc = hc_node_open_file(rig->node, &how, &hash, &ref, fd_p);
 
-	if (rc)
-		return rc;
+	if (!rc)
+		hc_node_release(rig->node, &ref, 1);
+	return rc;
+}
+
+static int open_file(struct rig *rig, uint32_t i, uint64_t wait_ms)
+{
+	int fd, rc = open_file_fd(rig, i, wait_ms, &fd);
+
+	if (!rc)
+		close(fd);
+	return rc;
+}
+
+static size_t n_cached(int fd)
+{
+	size_t n = RIG_PAGE_BYTES / (size_t)sysconf(_SC_PAGESIZE), n_resident = 0;
+	void *map = mmap(NULL, RIG_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	unsigned char resident[RIG_PAGE_BYTES / 4096];
+
+	assert_true(map != MAP_FAILED);
+	assert_int_equal(mincore(map, RIG_PAGE_BYTES, resident), 0);
+	munmap(map, RIG_PAGE_BYTES);
+	for (size_t i = 0; i < n; i++)
+		n_resident += resident[i] & 1;
+	return n_resident;
+}
+
+/* Evicted from memory: also what the kernel holds of the page's file. */
+static void test_files_cooled(void **state)
+{
+	struct rig *rig = *state;
+	char data[4096];
+	struct statfs fs;
+	int fd;
+
+	setup_chain(rig, 3);
+	assert_int_equal(open_file_fd(rig, 0, RIG_WAIT_MS, &fd), 0);
+	assert_int_equal(fstatfs(fd, &fs), 0);
+	if (fs.f_type == TMPFS_MAGIC) {
+		close(fd);
+		hc_test_skip("files of tmpfs have no page cache that could be dropped");
+	}
+	for (size_t at = 0; at < RIG_PAGE_BYTES; at += sizeof(data))
+		assert_int_equal(pread(fd, data, sizeof(data), (off_t)at), sizeof(data));
+	assert_true(n_cached(fd) > 0);
+	rig_drop_memory(rig);
+	assert_int_equal(n_cached(fd), 0);
 	close(fd);
-	hc_node_release(rig->node, &ref, 1);
-	return 0;
+	assert_int_equal(rig_stats(rig).files_verified, 1);
+	/* The mark went, too. */
+	assert_int_equal(open_file(rig, 0, RIG_WAIT_MS), 0);
+	assert_int_equal(rig_stats(rig).files_verified, 2);
 }
 
 /* Pages that the kernel reads as files: their files are read, and verified; the pool stays empty.
@@ -368,12 +420,13 @@ static void test_frozen_disk(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	rig_test(test_order),      rig_test(test_off),
-	rig_test(test_two_series), rig_test(test_known_parents),
-	rig_test(test_wasted),     rig_test(test_evicts_nothing),
-	rig_test(test_room),       rig_test(test_unlink_while_read),
-	rig_test(test_meets_load), rig_test(test_damaged),
-	rig_test(test_files),      rig_test(test_frozen_disk),
+	rig_test(test_order),       rig_test(test_off),
+	rig_test(test_two_series),  rig_test(test_known_parents),
+	rig_test(test_wasted),      rig_test(test_evicts_nothing),
+	rig_test(test_room),        rig_test(test_unlink_while_read),
+	rig_test(test_meets_load),  rig_test(test_damaged),
+	rig_test(test_files),       rig_test(test_files_cooled),
+	rig_test(test_frozen_disk),
 };
 
 HC_TEST_MAIN(tests)
