@@ -4,6 +4,7 @@
 #include "fuse/bodies.h"
 
 #include <signal.h>
+#include <xxhash.h>
 
 #include "fuse/internal.h"
 #include "util/clock.h"
@@ -13,12 +14,9 @@
 
 uint64_t hc_bname_hash(uint32_t dir, const char *name)
 {
-	uint64_t h = 0xcbf29ce484222325u ^ dir;
+	uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), dir);
 
-	for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-		h = (h ^ *p) * 0x100000001b3u;
-	h ^= h >> 32;
-	return h ? h : 1;
+	return hash ? hash : 1;
 }
 
 int hc_bodies_init(struct hc_bodies *bodies)
@@ -411,13 +409,14 @@ static bool coming_locked(struct hc_bname *n)
 
 void hc_bodies_park(struct hc_fs *fs, uint32_t dir, const char *name)
 {
-	uint64_t hash = hc_bname_hash(dir, name), begun_ns = hc_clock_now_ns(), deadline_ns;
+	uint64_t hash = hc_bname_hash(dir, name), begun_ns, deadline_ns;
 	struct hc_bodies *bodies = &fs->bodies;
 	struct hc_bname *n;
 	bool parked = false;
 
-	if (!hc_bodies_busy(fs, dir, name))
+	if (!atomic_load(&bodies->filter[hash % HC_BODIES_FILTER]))
 		return;
+	begun_ns = hc_clock_now_ns();
 	pthread_mutex_lock(&bodies->lock);
 	/* Half of the workers at most: the RELEASE needs one, too. */
 	if (atomic_load(&bodies->n_parked) < fs->options.n_threads / 2) {
