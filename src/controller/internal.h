@@ -101,6 +101,8 @@ struct hc_shared {
 	struct hc_held *held; /* by host page: whoever took the number, then the lock */
 	uint32_t *returning;  /* numbers whose refs go back with the next unlock */
 	uint32_t n_returning;
+	uint32_t n_giving;        /* on their way back, outside the lock */
+	pthread_cond_t given;     /* none is */
 	pthread_mutex_t pin_lock; /* long, before the lock: segments */
 	struct hc_shared_segment *segments;
 	uint32_t n_segments;
@@ -186,6 +188,8 @@ void hc_shared_return_locked(struct hc_transfer *transfer, uint32_t page);
 /* Both give back, without the lock, what was noted for that. */
 void hc_transfer_flush_locked(struct hc_transfer *transfer);
 void hc_transfer_unlock(struct hc_transfer *transfer);
+/* The same, and waits for what other threads are giving back. -ETIMEDOUT. */
+int hc_transfer_returned_locked(struct hc_transfer *transfer, uint64_t deadline_ns) HC_MUST_CHECK;
 
 /* bounce.c. -EAGAIN: all are in use; -ENOMEM. Without the lock. */
 int hc_bounce_take(struct hc_transfer *transfer, uint32_t n, uint32_t *slots) HC_MUST_CHECK;

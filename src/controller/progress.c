@@ -270,6 +270,9 @@ int hc_transfer_reset(struct hc_transfer *t, uint64_t deadline_ns)
 	}
 	if (!err)
 		t->lines[HC_PLAN_LOAD].next_op = 0;
+	/* Also what another thread is giving back: who asks the node then finds nothing held. */
+	if (!err)
+		err = hc_transfer_returned_locked(t, deadline_ns);
 	hc_transfer_unlock(t);
 	return err;
 }

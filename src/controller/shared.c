@@ -19,6 +19,7 @@ static void shared_free(struct hc_transfer *t)
 			hc_pins_put(s->pins, s->segments[i].host);
 	}
 	pthread_mutex_destroy(&s->pin_lock);
+	pthread_cond_destroy(&s->given);
 	free(s->segments);
 	free(s->held);
 	free(s->returning);
@@ -37,6 +38,7 @@ int hc_shared_create(struct hc_transfer *t)
 	s->node = c->node;
 	s->pins = c->pins;
 	pthread_mutex_init(&s->pin_lock, NULL);
+	hc_cond_init(&s->given);
 	s->held = hc_zalloc(c->host_pages * sizeof(*s->held));
 	s->returning = hc_zalloc(c->host_pages * sizeof(*s->returning));
 	if (!s->held || !s->returning) {
@@ -80,13 +82,29 @@ void hc_transfer_flush_locked(struct hc_transfer *t)
 			held[n] = s->held[numbers[n]];
 			s->held[numbers[n++]] = (struct hc_held){0};
 		}
+		s->n_giving += n;
 		pthread_mutex_unlock(&t->lock);
 		give_back(s, held, n);
 		pthread_mutex_lock(&t->lock);
+		s->n_giving -= n;
+		if (!s->n_giving)
+			pthread_cond_broadcast(&s->given);
 		for (uint32_t i = 0; i < n; i++)
 			t->host_pages[numbers[i]] = (struct hc_side_page){0};
 		hc_ignore(hc_slots_free(t->host_slots, numbers, n));
 	}
+}
+
+int hc_transfer_returned_locked(struct hc_transfer *t, uint64_t deadline_ns)
+{
+	struct hc_shared *s = t->shared;
+
+	hc_transfer_flush_locked(t);
+	while (s && s->n_giving) {
+		if (hc_cond_wait_until(&s->given, &t->lock, deadline_ns) == -ETIMEDOUT)
+			return -ETIMEDOUT;
+	}
+	return 0;
 }
 
 void hc_transfer_unlock(struct hc_transfer *t)
