@@ -61,14 +61,27 @@ static int hc_public_device_find(const char *what, const struct hicache_device_p
 	return rc;
 }
 
+/* What every call asks first. `name`: what else it must have, or NULL. */
+static int hc_device_enter(const struct hicache_device *device, const char *call, const char *name,
+			   const void *p)
+{
+	int rc = hc_public_need(call, "the device", device);
+
+	if (!rc && hc_public_device_foreign(device))
+		return -ESTALE;
+	return rc || !name ? rc : hc_public_need(call, name, p);
+}
+
 int hicache_device_open(const char *what, const struct hicache_device_params *given,
 			struct hicache_device **device_p)
 {
 	struct hicache_device_params params;
 	struct hicache_device *device;
-	int rc = hc_public_params("device params", given, HC_DEVICE_PARAMS_BYTES_MIN, &params,
-				  sizeof(params));
+	int rc = hc_public_need(__func__, "device_p", device_p);
 
+	if (!rc)
+		rc = hc_public_params("device params", given, HC_DEVICE_PARAMS_BYTES_MIN, &params,
+				      sizeof(params));
 	if (!rc && params.flags & ~HICACHE_DEVICE_NO_BATCH) {
 		hc_error(HC_PUBLIC, "device params: flags %#x: unknown bits", params.flags);
 		rc = -EINVAL;
@@ -77,14 +90,14 @@ int hicache_device_open(const char *what, const struct hicache_device_params *gi
 		return rc;
 	device = hc_zalloc(sizeof(*device));
 	if (!device)
-		return -ENOMEM;
+		return hc_public_result(__func__, -ENOMEM);
 	rc = hc_public_device_find(what, &params, &device->device);
 	if (!rc)
 		rc = hc_pins_create(device->device, &device->pins);
 	if (rc) {
 		hc_device_close(device->device);
 		free(device);
-		return rc;
+		return hc_public_result(__func__, rc);
 	}
 	pthread_mutex_init(&device->lock, NULL);
 	device->pid = (int)getpid();
@@ -120,9 +133,10 @@ int hicache_device_get(struct hicache_device *device, struct hicache_device_info
 	struct hicache_device_info own = {0};
 	struct hc_device_stats stats;
 	struct hc_device_info found;
+	int rc = hc_device_enter(device, __func__, "the info", info);
 
-	if (hc_public_device_foreign(device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	hc_device_info(device->device, &found);
 	hc_device_stats(device->device, &stats);
 	own.free_bytes = found.free_bytes;
@@ -141,17 +155,17 @@ int hicache_device_get(struct hicache_device *device, struct hicache_device_info
 int hicache_stream_create(struct hicache_device *device, uint64_t *stream_p)
 {
 	struct hc_public_stream *stream;
-	int rc;
+	int rc = hc_device_enter(device, __func__, "stream_p", stream_p);
 
-	if (hc_public_device_foreign(device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	stream = hc_zalloc(sizeof(*stream));
 	if (!stream)
-		return -ENOMEM;
+		return hc_public_result(__func__, -ENOMEM);
 	rc = hc_device_stream_create(device->device, HC_DEVICE_PRIORITY_HIGH, &stream->stream);
 	if (rc) {
 		free(stream);
-		return rc;
+		return hc_public_result(__func__, rc);
 	}
 	stream->handle = hc_device_stream_handle(stream->stream);
 	pthread_mutex_lock(&device->lock);
@@ -165,9 +179,10 @@ int hicache_stream_create(struct hicache_device *device, uint64_t *stream_p)
 int hicache_stream_destroy(struct hicache_device *device, uint64_t handle)
 {
 	struct hc_public_stream **at, *stream;
+	int rc = hc_device_enter(device, __func__, NULL, NULL);
 
-	if (hc_public_device_foreign(device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&device->lock);
 	at = &device->streams;
 	while (*at && (*at)->handle != handle)
@@ -189,13 +204,13 @@ int hicache_stream_destroy(struct hicache_device *device, uint64_t handle)
 int hicache_stream_sync(struct hicache_device *device, uint64_t handle, uint32_t timeout_ms)
 {
 	struct hc_device_stream *stream;
-	int rc;
+	int rc = hc_device_enter(device, __func__, NULL, NULL);
 
-	if (hc_public_device_foreign(device))
-		return -ESTALE;
-	rc = hc_device_stream_import(device->device, handle, &stream);
 	if (rc)
 		return rc;
+	rc = hc_device_stream_import(device->device, handle, &stream);
+	if (rc)
+		return hc_public_result(__func__, rc);
 	rc = hc_device_stream_drain(stream, hc_public_deadline(timeout_ms));
 	hc_device_stream_destroy(stream);
 	return rc;

@@ -89,6 +89,11 @@ void hc_public_publish_item(const struct hicache_series *series, const struct hi
 			    size_t i, const struct hicache_publish_params *params,
 			    uint64_t size_bytes, struct hc_publish *item);
 
+/* -EINVAL, told by name, where a pointer that a call must have is NULL. */
+int hc_public_need(const char *call, const char *name, const void *p) HC_MUST_CHECK;
+/* The result of a call; that memory was missing is told by its name, whoever asked for it. */
+int hc_public_result(const char *call, int rc) HC_MUST_CHECK;
+
 struct hc_device;
 struct hc_pins;
 

@@ -69,12 +69,13 @@ static int hc_transfer_check(const struct hicache_device *device,
 			 series->pattern);
 		return -ENODATA;
 	}
-	if (!params->device_pages || params->device_pages > UINT32_MAX ||
-	    (!params->k && (params->page_stride || params->token_stride || params->head_stride))) {
-		hc_error(HC_PUBLIC,
-			 "transfer params: %llu device pages, or strides of tensors that "
-			 "are not given",
-			 (unsigned long long)params->device_pages);
+	if (!params->device_pages || params->device_pages > UINT32_MAX) {
+		hc_error(HC_PUBLIC, "transfer params: %llu device pages: there are 1 to %u",
+			 (unsigned long long)params->device_pages, UINT32_MAX);
+		return -EINVAL;
+	}
+	if (!params->k && (params->page_stride || params->token_stride || params->head_stride)) {
+		hc_error(HC_PUBLIC, "transfer params: strides of tensors that are not given");
 		return -EINVAL;
 	}
 	return 0;
@@ -103,10 +104,11 @@ static int hc_transfer_own(const struct hicache_transfer_params *params,
 }
 
 /* Slots of the cache's pool. */
-static void hc_transfer_pool(const struct hicache_series *series, uint32_t host_pages,
-			     struct hc_transfer_config *config)
+static int hc_transfer_pool(const struct hicache_series *series, uint32_t host_pages,
+			    struct hc_transfer_config *config)
 {
 	struct hc_node_stats stats;
+	uint64_t n;
 
 	config->node = series->hc->node;
 	config->reserve = (struct hc_reserve){
@@ -115,12 +117,18 @@ static void hc_transfer_pool(const struct hicache_series *series, uint32_t host_
 		.numa_node = -1,
 		.domain = {series->owner.uid, series->owner.gid, series->owner.mode},
 	};
-	config->host_pages = host_pages;
-	if (host_pages)
-		return;
 	hc_node_stats(config->node, &stats);
-	config->host_pages = (uint32_t)hc_min_u64(
-		stats.pool.size_bytes / hc_pool_slot_bytes(series->page_bytes), HC_HOST_PAGES_MAX);
+	n = stats.pool.size_bytes / hc_pool_slot_bytes(series->page_bytes);
+	if (host_pages > n) {
+		hc_error(HC_PUBLIC,
+			 "transfer params: %u host pages: the pool of %llu bytes has %llu of %llu "
+			 "bytes: ask for fewer, for 0 (all), or open the cache with a larger pool",
+			 host_pages, (unsigned long long)stats.pool.size_bytes,
+			 (unsigned long long)n, (unsigned long long)series->page_bytes);
+		return -EINVAL;
+	}
+	config->host_pages = host_pages ? host_pages : (uint32_t)hc_min_u64(n, HC_HOST_PAGES_MAX);
+	return 0;
 }
 
 static int hc_transfer_configure(struct hicache_device *device, struct hicache_series *series,
@@ -132,7 +140,7 @@ static int hc_transfer_configure(struct hicache_device *device, struct hicache_s
 	int rc = hc_kvspec_parse(series ? series->kvspec : params->kvspec, &spec, error);
 
 	if (rc) {
-		hc_error(HC_PUBLIC, "transfer: kvspec: %s", error);
+		hc_error(HC_PUBLIC, "transfer: %s", error);
 		return rc;
 	}
 	*config = (struct hc_transfer_config){
@@ -155,8 +163,7 @@ static int hc_transfer_configure(struct hicache_device *device, struct hicache_s
 	hc_kvspec_geometry(&spec, &config->plan.geometry);
 	if (!series)
 		return hc_transfer_own(params, config);
-	hc_transfer_pool(series, params->host_pages, config);
-	return 0;
+	return hc_transfer_pool(series, params->host_pages, config);
 }
 
 static struct hicache_series *hc_series_copy(const struct hicache_series *series)
@@ -204,9 +211,13 @@ int hicache_transfer_open(struct hicache_device *device, struct hicache_series *
 	struct hicache_transfer_params params;
 	struct hc_transfer_config config;
 	struct hicache_transfer *t;
-	int rc = hc_public_params("transfer params", given, HC_TRANSFER_PARAMS_BYTES_MIN, &params,
-				  sizeof(params));
+	int rc = hc_public_need(__func__, "the device", device);
 
+	if (!rc)
+		rc = hc_public_need(__func__, "transfer_p", transfer_p);
+	if (!rc)
+		rc = hc_public_params("transfer params", given, HC_TRANSFER_PARAMS_BYTES_MIN,
+				      &params, sizeof(params));
 	if (!rc)
 		rc = hc_transfer_check(device, series, &params);
 	if (!rc)
@@ -215,10 +226,11 @@ int hicache_transfer_open(struct hicache_device *device, struct hicache_series *
 		return rc;
 	t = hc_zalloc(sizeof(*t));
 	if (!t)
-		return -ENOMEM;
+		return hc_public_result(__func__, -ENOMEM);
 	t->device = device;
 	t->series = series ? hc_series_copy(series) : NULL;
-	rc = series && !t->series ? -ENOMEM : hc_transfer_make(t, &config);
+	rc = series && !t->series ? hc_public_result(__func__, -ENOMEM)
+				  : hc_transfer_make(t, &config);
 	if (rc) {
 		hc_transfer_free(t);
 		return rc;
@@ -248,13 +260,25 @@ int hicache_transfer_close(struct hicache_transfer *t, uint32_t timeout_ms)
 	return 0;
 }
 
+/* What every call asks first. `name`: what else it must have, or NULL. */
+static int hc_transfer_enter(const struct hicache_transfer *t, const char *call, const char *name,
+			     const void *p)
+{
+	int rc = hc_public_need(call, "the transfer", t);
+
+	if (!rc && hc_public_device_foreign(t->device))
+		return -ESTALE;
+	return rc || !name ? rc : hc_public_need(call, name, p);
+}
+
 int hicache_transfer_get(struct hicache_transfer *t, struct hicache_transfer_info *info)
 {
 	struct hicache_transfer_info own = {0};
 	struct hc_transfer_stats stats;
+	int rc = hc_transfer_enter(t, __func__, "the info", info);
 
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	hc_transfer_stats(t->transfer, &stats);
 	own.page_bytes = hc_geometry_page_bytes(&t->geometry);
 	own.page_tokens = t->geometry.n_tokens;
@@ -269,8 +293,10 @@ int hicache_transfer_get(struct hicache_transfer *t, struct hicache_transfer_inf
 int hicache_transfer_tensor(struct hicache_transfer *t, uint32_t layer, uint32_t kv,
 			    uint64_t *addr_p)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	int rc = hc_transfer_enter(t, __func__, "addr_p", addr_p);
+
+	if (rc)
+		return rc;
 	if (layer >= t->geometry.n_layers || kv >= t->geometry.n_kv) {
 		hc_error(HC_PUBLIC, "tensor %u of layer %u: there are %u in each of %u layers", kv,
 			 layer, t->geometry.n_kv, t->geometry.n_layers);
@@ -284,66 +310,73 @@ int hicache_transfer_tensor(struct hicache_transfer *t, uint32_t layer, uint32_t
 static int hc_transfer_pages(const struct hicache_transfer *t, const char *what,
 			     const uint32_t *pages, size_t n, uint32_t flags, uint32_t known)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
-	if (!pages) {
-		hc_error(HC_PUBLIC, "transfer, %s: an array is missing", what);
-		return -EINVAL;
-	}
+	int rc = hc_transfer_enter(t, what, "an array", pages);
+
+	if (rc)
+		return rc;
 	if (n && n <= HC_TRANSFER_PAGES_MAX && !(flags & ~known))
 		return 0;
-	hc_error(HC_PUBLIC, "transfer, %s: %zu pages (1 to %d at once), flags %#x", what, n,
+	hc_error(HC_PUBLIC, "%s: %zu pages (1 to %d at once), flags %#x", what, n,
 		 HC_TRANSFER_PAGES_MAX, flags);
 	return -EINVAL;
 }
 
 int hicache_transfer_device_alloc(struct hicache_transfer *t, size_t n, uint32_t *device_pages)
 {
-	int rc = hc_transfer_pages(t, "device_alloc", device_pages, n, 0, 0);
+	int rc = hc_transfer_pages(t, "hicache_transfer_device_alloc", device_pages, n, 0, 0);
 
 	return rc ? rc
-		  : hc_transfer_device_alloc(t->transfer, (uint64_t)n * t->geometry.n_tokens,
-					     device_pages);
+		  : hc_public_result(__func__,
+				     hc_transfer_device_alloc(t->transfer,
+							      (uint64_t)n * t->geometry.n_tokens,
+							      device_pages));
 }
 
 int hicache_transfer_write(struct hicache_transfer *t, const uint32_t *device_pages, size_t n,
 			   int32_t priority, int64_t node, uint32_t flags, uint64_t stream,
 			   uint32_t *host_pages)
 {
-	int rc = hc_transfer_pages(t, "write", device_pages && host_pages ? host_pages : NULL, n,
-				   flags, HICACHE_QUEUE_ONLY);
+	int rc = hc_transfer_pages(t, "hicache_transfer_write",
+				   device_pages && host_pages ? host_pages : NULL, n, flags,
+				   HICACHE_QUEUE_ONLY);
 
 	return rc ? rc
-		  : hc_transfer_write(t->transfer, device_pages, n, priority, node,
-				      !(flags & HICACHE_QUEUE_ONLY), stream, host_pages);
+		  : hc_public_result(__func__,
+				     hc_transfer_write(t->transfer, device_pages, n, priority, node,
+						       !(flags & HICACHE_QUEUE_ONLY), stream,
+						       host_pages));
 }
 
 int hicache_transfer_start_writing(struct hicache_transfer *t, uint64_t stream)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
-	return hc_transfer_start_writing(t->transfer, stream);
+	int rc = hc_transfer_enter(t, __func__, NULL, NULL);
+
+	if (rc)
+		return rc;
+	return hc_public_result(__func__, hc_transfer_start_writing(t->transfer, stream));
 }
 
 int hicache_transfer_load(struct hicache_transfer *t, const uint32_t *host_pages, size_t n,
 			  int32_t priority, int64_t node, uint32_t flags, uint32_t *device_pages)
 {
-	int rc = hc_transfer_pages(t, "load", host_pages && device_pages ? host_pages : NULL, n,
-				   flags, HICACHE_GIVEN_PAGES);
+	int rc = hc_transfer_pages(t, "hicache_transfer_load",
+				   host_pages && device_pages ? host_pages : NULL, n, flags,
+				   HICACHE_GIVEN_PAGES);
 
 	return rc ? rc
-		  : hc_transfer_load(t->transfer, host_pages, n, priority, node,
-				     flags & HICACHE_GIVEN_PAGES, device_pages);
+		  : hc_public_result(__func__,
+				     hc_transfer_load(t->transfer, host_pages, n, priority, node,
+						      flags & HICACHE_GIVEN_PAGES, device_pages));
 }
 
 int hicache_transfer_start_loading(struct hicache_transfer *t, uint64_t stream, int64_t *producer_p)
 {
 	struct hc_producer producer;
-	int rc;
+	int rc = hc_transfer_enter(t, __func__, "producer_p", producer_p);
 
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
-	rc = hc_transfer_start_loading(t->transfer, stream, &producer);
+	if (rc)
+		return rc;
+	rc = hc_public_result(__func__, hc_transfer_start_loading(t->transfer, stream, &producer));
 	if (rc)
 		return rc;
 	*producer_p = producer.index < 0 ? -1 : (int64_t)producer.generation << 8 | producer.index;
@@ -354,9 +387,10 @@ int hicache_transfer_wait_layer(struct hicache_transfer *t, int64_t producer, ui
 				uint64_t stream)
 {
 	struct hc_producer p = {(int)(producer & 0xff), (uint32_t)(producer >> 8)};
+	int rc = hc_transfer_enter(t, __func__, NULL, NULL);
 
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	if (producer == -1)
 		return 0;
 	if (producer < 0 || producer >> 40 || layer >= t->geometry.n_layers ||
@@ -365,17 +399,17 @@ int hicache_transfer_wait_layer(struct hicache_transfer *t, int64_t producer, ui
 			 layer, t->geometry.n_layers, (long long)producer);
 		return -EINVAL;
 	}
-	return hc_transfer_wait_layer(t->transfer, p, layer, stream);
+	return hc_public_result(__func__, hc_transfer_wait_layer(t->transfer, p, layer, stream));
 }
 
 int hicache_transfer_poll(struct hicache_transfer *t, uint32_t direction, struct hicache_ack *given)
 {
 	struct hicache_ack own = {0};
 	struct hc_ack ack;
-	int rc;
+	int rc = hc_transfer_enter(t, __func__, "the ack", given);
 
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	if (direction > HICACHE_WRITES || given->size <= sizeof(given->size)) {
 		hc_error(HC_PUBLIC, "poll: direction %u, or the ack's size %zu: set it to sizeof",
 			 direction, given->size);
@@ -395,8 +429,10 @@ int hicache_transfer_poll(struct hicache_transfer *t, uint32_t direction, struct
 
 int hicache_transfer_host_complete(struct hicache_transfer *t, uint32_t host_page)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	int rc = hc_transfer_enter(t, __func__, NULL, NULL);
+
+	if (rc)
+		return rc;
 	if (host_page >= t->host_pages) {
 		hc_error(HC_PUBLIC, "host page %u: there are %u", host_page, t->host_pages);
 		return -EINVAL;
@@ -407,22 +443,28 @@ int hicache_transfer_host_complete(struct hicache_transfer *t, uint32_t host_pag
 int hicache_transfer_evict_device(struct hicache_transfer *t, const uint32_t *device_pages,
 				  size_t n)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	int rc = hc_transfer_enter(t, __func__, n ? "device_pages" : NULL, device_pages);
+
+	if (rc)
+		return rc;
 	return hc_transfer_evict_device(t->transfer, device_pages, n);
 }
 
 int hicache_transfer_evict_host(struct hicache_transfer *t, const uint32_t *host_pages, size_t n)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	int rc = hc_transfer_enter(t, __func__, n ? "host_pages" : NULL, host_pages);
+
+	if (rc)
+		return rc;
 	return hc_transfer_evict_host(t->transfer, host_pages, n);
 }
 
 int hicache_transfer_reset(struct hicache_transfer *t, uint32_t timeout_ms)
 {
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	int rc = hc_transfer_enter(t, __func__, NULL, NULL);
+
+	if (rc)
+		return rc;
 	return hc_transfer_reset(t->transfer, hc_public_deadline(timeout_ms));
 }
 
@@ -430,13 +472,12 @@ int hicache_transfer_reset(struct hicache_transfer *t, uint32_t timeout_ms)
 
 static int hc_transfer_cache(const struct hicache_transfer *t, const char *what,
 			     const uint32_t *host_pages, const struct hicache_hash *hashes,
-			     size_t n)
+			     const void *p, size_t n)
 {
-	int rc = hc_transfer_pages(t, what, hashes ? host_pages : NULL, n, 0, 0);
+	int rc = hc_transfer_pages(t, what, p && hashes ? host_pages : NULL, n, 0, 0);
 
 	if (!rc && !t->series) {
-		hc_error(HC_PUBLIC, "transfer, %s: its host memory is the caller's, not a cache's",
-			 what);
+		hc_error(HC_PUBLIC, "%s: its host memory is the caller's, not a cache's", what);
 		rc = -EINVAL;
 	}
 	return rc;
@@ -446,12 +487,14 @@ int hicache_transfer_acquire(struct hicache_transfer *t, const struct hicache_ha
 			     size_t n, uint32_t timeout_ms, uint32_t *host_pages, size_t *n_p)
 {
 	struct hc_acquire how = {.deadline_ns = hc_public_deadline(timeout_ms)};
-	int rc = hc_transfer_cache(t, "acquire", host_pages, hashes, n);
+	int rc = hc_transfer_cache(t, "hicache_transfer_acquire", host_pages, hashes, n_p, n);
 
 	if (rc)
 		return rc;
 	how.series = t->series->id;
-	return hc_transfer_acquire(t->transfer, &how, hc_public_hashes(hashes), n, host_pages, n_p);
+	return hc_public_result(__func__,
+				hc_transfer_acquire(t->transfer, &how, hc_public_hashes(hashes), n,
+						    host_pages, n_p));
 }
 
 /* Pages whose hash no name can hold are dropped with their result. */
@@ -491,7 +534,7 @@ int hicache_transfer_publish(struct hicache_transfer *t, const uint32_t *host_pa
 			     const struct hicache_publish_params *given, int *results)
 {
 	struct hicache_publish_params params;
-	int rc = hc_transfer_cache(t, "publish", host_pages, hashes, n);
+	int rc = hc_transfer_cache(t, "hicache_transfer_publish", host_pages, hashes, results, n);
 
 	if (!rc)
 		rc = hc_public_params("publish params", given, HC_PUBLISH_PARAMS_BYTES_MIN, &params,
@@ -503,7 +546,9 @@ int hicache_transfer_publish(struct hicache_transfer *t, const uint32_t *host_pa
 			rc = -EINVAL;
 		}
 	}
-	return rc ? rc : hc_transfer_publish_named(t, host_pages, hashes, n, &params, results);
+	return rc ? rc
+		  : hc_public_result(__func__, hc_transfer_publish_named(t, host_pages, hashes, n,
+									 &params, results));
 }
 
 /* --- numbers --- */
@@ -549,10 +594,10 @@ static const struct hc_transfer_stat hc_transfer_gauges[] = {
 int hicache_transfer_stats_each(struct hicache_transfer *t, hicache_stat_each_t each, void *arg)
 {
 	struct hc_transfer_stats stats;
-	int rc = 0;
+	int rc = hc_transfer_enter(t, __func__, "the callback", (const void *)(uintptr_t)each);
 
-	if (hc_public_device_foreign(t->device))
-		return -ESTALE;
+	if (rc)
+		return rc;
 	hc_transfer_stats(t->transfer, &stats);
 	for (size_t i = 0; i < HC_ARRAY_SIZE(hc_transfer_counters) && !rc; i++) {
 		uint64_t value;

@@ -52,6 +52,21 @@ int hicache_log_level_set(int level)
 	return 0;
 }
 
+int hc_public_need(const char *call, const char *name, const void *p)
+{
+	if (p)
+		return 0;
+	hc_error(HC_PUBLIC, "%s: %s is NULL", call, name);
+	return -EINVAL;
+}
+
+int hc_public_result(const char *call, int rc)
+{
+	if (rc == -ENOMEM)
+		hc_error(HC_PUBLIC, "%s: out of memory", call);
+	return rc;
+}
+
 int hc_public_params(const char *what, const void *given, size_t min_bytes, void *own, size_t bytes)
 {
 	size_t size;

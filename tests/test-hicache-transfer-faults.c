@@ -181,23 +181,12 @@ static const struct CMUnitTest each[] = {
 	cmocka_unit_test(test_device_lost),
 };
 
-static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 1];
-static char names[HC_ARRAY_SIZE(all)][96];
+static const struct CMUnitTest once[] = {
+	cmocka_unit_test(test_no_device),
+};
 
 int main(void)
 {
-	size_t n = 0;
-
-	cmocka_set_message_output(CM_OUTPUT_TAP);
-	for (; n < HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each); n++) {
-		const struct way *way = &ways[n / HC_ARRAY_SIZE(each)];
-
-		all[n] = each[n % HC_ARRAY_SIZE(each)];
-		snprintf(names[n], sizeof(names[n]), "%s on %s", all[n].name, way->name);
-		all[n].name = names[n];
-		all[n].initial_state = (void *)(uintptr_t)way;
-	}
-	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_device);
-	hicache_log_sink_set(rig_log, NULL);
-	return _cmocka_run_group_tests("hicache-transfer-faults", all, n, NULL, NULL);
+	return transfer_rig_run("hicache-transfer-faults", ways, HC_ARRAY_SIZE(ways), each,
+				HC_ARRAY_SIZE(each), once, HC_ARRAY_SIZE(once));
 }

@@ -428,12 +428,20 @@ static void test_open_refusals(void **state)
 	bad.page_stride = 0;
 	bad.device_pages = 0;
 	open_refused(rig_series, bad, -EINVAL, "0 device pages");
+	bad.device_pages = 1ull << 40;
+	open_refused(rig_series, bad, -EINVAL, "1099511627776 device pages");
 	bad.device_pages = 4;
+	bad.host_pages = UINT32_MAX;
+	open_refused(rig_series, bad, -EINVAL, "the pool of 4194304 bytes has 1024");
+	bad.host_pages = 0;
 	open_refused(NULL, bad, -EINVAL, "a series, or host memory");
 	bad.host = (void *)(uintptr_t)4096;
 	open_refused(rig_series, bad, -EINVAL, "a series, or host memory");
 	bad.kvspec = "layers=2";
 	open_refused(NULL, bad, -EINVAL, "kvspec");
+	bad.kvspec = "model=m attention=mha layers=99999 kv_heads=2 head_dim=16 dtype=fp16 "
+		     "page_tokens=16 layout=page_unified tp=0/1 pp=0/1";
+	open_refused(NULL, bad, -ERANGE, "kvspec: layers=99999 is not");
 	bad.kvspec = RIG_SPEC;
 	bad.host_layout = "upside_down";
 	open_refused(NULL, bad, -EINVAL, "'upside_down'");
@@ -489,6 +497,102 @@ static void test_refusals(void **state)
 }
 
 /* Goal: closing nothing is nothing, on every handle. */
+/* Goal: a pointer that a call must have and is NULL is -EINVAL with its name, in every call. */
+static void test_missing_pointers(void **state)
+{
+	static const struct way cpu = {.name = "cpu", .device = "cpu"};
+	struct hicache_transfer_params params = params_of(&cpu);
+	struct hicache_hash hash = {{0}};
+	uint32_t page = 0;
+	int64_t producer;
+	uint64_t value;
+	size_t got;
+	int result;
+
+#define MISSING(call, name)                      \
+	do {                                     \
+		rig_error[0] = 0;                \
+		assert_int_equal(call, -EINVAL); \
+		assert_error(name " is NULL");   \
+	} while (0)
+	(void)state;
+	MISSING(hicache_device_open("cpu", NULL, NULL), "device_p");
+	MISSING(hicache_device_get(NULL, NULL), "the device");
+	MISSING(hicache_stream_create(NULL, &value), "the device");
+	MISSING(hicache_stream_destroy(NULL, 1), "the device");
+	MISSING(hicache_stream_sync(NULL, 1, 0), "the device");
+	MISSING(hicache_transfer_open(NULL, NULL, &params, &transfer), "the device");
+	MISSING(hicache_transfer_get(NULL, NULL), "the transfer");
+	MISSING(hicache_transfer_tensor(NULL, 0, 0, &value), "the transfer");
+	MISSING(hicache_transfer_device_alloc(NULL, 1, &page), "the transfer");
+	MISSING(hicache_transfer_write(NULL, &page, 1, 0, 0, 0, 0, &page), "the transfer");
+	MISSING(hicache_transfer_start_writing(NULL, 0), "the transfer");
+	MISSING(hicache_transfer_load(NULL, &page, 1, 0, 0, 0, &page), "the transfer");
+	MISSING(hicache_transfer_start_loading(NULL, 0, &producer), "the transfer");
+	MISSING(hicache_transfer_wait_layer(NULL, 0, 0, 0), "the transfer");
+	MISSING(hicache_transfer_poll(NULL, HICACHE_LOADS, NULL), "the transfer");
+	MISSING(hicache_transfer_host_complete(NULL, 0), "the transfer");
+	MISSING(hicache_transfer_evict_device(NULL, &page, 1), "the transfer");
+	MISSING(hicache_transfer_evict_host(NULL, &page, 1), "the transfer");
+	MISSING(hicache_transfer_reset(NULL, 0), "the transfer");
+	MISSING(hicache_transfer_acquire(NULL, &hash, 1, 0, &page, &got), "the transfer");
+	MISSING(hicache_transfer_publish(NULL, &page, &hash, 1, NULL, &result), "the transfer");
+	MISSING(hicache_transfer_stats_each(NULL, pick, NULL), "the transfer");
+	engine_open(&cpu);
+	MISSING(hicache_device_get(device, NULL), "the info");
+	MISSING(hicache_stream_create(device, NULL), "stream_p");
+	MISSING(hicache_transfer_open(device, rig_series, &params, NULL), "transfer_p");
+	MISSING(hicache_transfer_get(transfer, NULL), "the info");
+	MISSING(hicache_transfer_tensor(transfer, 0, 0, NULL), "addr_p");
+	MISSING(hicache_transfer_device_alloc(transfer, 1, NULL), "an array");
+	MISSING(hicache_transfer_start_loading(transfer, stream, NULL), "producer_p");
+	MISSING(hicache_transfer_poll(transfer, HICACHE_LOADS, NULL), "the ack");
+	MISSING(hicache_transfer_evict_device(transfer, NULL, 1), "device_pages");
+	MISSING(hicache_transfer_evict_host(transfer, NULL, 1), "host_pages");
+	MISSING(hicache_transfer_acquire(transfer, NULL, 1, 0, &page, &got), "an array");
+	MISSING(hicache_transfer_acquire(transfer, &hash, 1, 0, &page, NULL), "an array");
+	MISSING(hicache_transfer_publish(transfer, &page, &hash, 1, NULL, NULL), "an array");
+	MISSING(hicache_transfer_stats_each(transfer, NULL, NULL), "the callback");
+#undef MISSING
+	engine_close();
+}
+
+/* Goal: what is used by something that is open cannot be closed before it, and says so; a write
+ * that is under way ends all the same. */
+static void test_closing_order(void **state)
+{
+	struct hicache_hash hash[1];
+	uint32_t page, host;
+	int result = 1;
+
+	engine_open(*state);
+	rig_chain(1, hash, 1);
+	assert_int_equal(hicache_transfer_device_alloc(transfer, 1, &page), 0);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 3, 0, stream, &host), 0);
+	assert_int_equal(hicache_device_close(device), -EBUSY);
+	assert_error("transfers or streams of it are open");
+	assert_int_equal(hicache_series_close(rig_series), 0);
+	assert_int_equal(hicache_space_close(rig_space), 0);
+	assert_int_equal(hicache_close(rig_hc), -EBUSY);
+	rig_error[0] = 0;
+	/* The stream that a write waits for is its owner's; the write still ends. */
+	assert_int_equal(hicache_stream_destroy(device, stream), 0);
+	ack_expect(HICACHE_WRITES, 3, 1);
+	assert_int_equal(hicache_transfer_write(transfer, &page, 1, 0, 0, 0, stream, &host),
+			 -EXDEV);
+	assert_int_equal(hicache_transfer_publish(transfer, &host, hash, 1, NULL, &result), 0);
+	assert_int_equal(result, 0);
+	assert_int_equal(hicache_device_close(device), -EBUSY);
+	assert_int_equal(hicache_transfer_close(transfer, RIG_TIMEOUT), 0);
+	assert_int_equal(hicache_device_close(device), 0);
+	assert_int_equal(hicache_close(rig_hc), 0);
+	transfer = NULL;
+	device = NULL;
+#ifdef HC_TEST_CUDA
+	fake_check();
+#endif
+}
+
 static void test_closed(void **state)
 {
 	(void)state;
@@ -658,31 +762,23 @@ static const struct CMUnitTest each[] = {
 	cmocka_unit_test(test_unnameable),      cmocka_unit_test(test_device_refusals),
 	cmocka_unit_test(test_open_refusals),   cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_refusals),        cmocka_unit_test(test_fork),
-	cmocka_unit_test(test_two_transfers),
+	cmocka_unit_test(test_two_transfers),   cmocka_unit_test(test_closing_order),
 };
 
-static struct CMUnitTest all[HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each) + 2];
-static char names[HC_ARRAY_SIZE(all)][96];
+static const struct CMUnitTest once[] = {
+	cmocka_unit_test(test_imported),
+	cmocka_unit_test(test_closed),
+	cmocka_unit_test(test_missing_pointers),
+};
+
+/* Two transfers share what is registered. */
+static bool leave(CMUnitTestFunction test, const struct way *way)
+{
+	return test == test_two_transfers && way->no_registration;
+}
 
 int main(void)
 {
-	size_t n = 0;
-
-	cmocka_set_message_output(CM_OUTPUT_TAP);
-	for (size_t i = 0; i < HC_ARRAY_SIZE(ways) * HC_ARRAY_SIZE(each); i++) {
-		const struct way *way = &ways[i / HC_ARRAY_SIZE(each)];
-
-		all[n] = each[i % HC_ARRAY_SIZE(each)];
-		if (all[n].test_func == test_two_transfers && way->no_registration)
-			continue;
-		snprintf(names[n], sizeof(names[n]), "%s on %s", all[n].name, way->name);
-		all[n].name = names[n];
-		all[n].initial_state = (void *)(uintptr_t)way;
-		all[n].setup_func = NULL;
-		n++;
-	}
-	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_imported);
-	all[n++] = (struct CMUnitTest)cmocka_unit_test(test_closed);
-	hicache_log_sink_set(rig_log, NULL);
-	return _cmocka_run_group_tests("hicache-transfer", all, n, NULL, NULL);
+	return transfer_rig_run_but("hicache-transfer", ways, HC_ARRAY_SIZE(ways), each,
+				    HC_ARRAY_SIZE(each), once, HC_ARRAY_SIZE(once), leave);
 }

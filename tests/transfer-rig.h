@@ -207,4 +207,42 @@ static inline void rig_expect_as(const struct hicache_hash *to, const struct hic
 	assert_int_equal(hicache_release(rig_hc, pages, n), 0);
 }
 
+/* Runs `each` on every way, as "test on way" with the way as its state, but for what `leave`
+ * refuses; then `once`. */
+#define RIG_TESTS_MAX 128
+
+static inline int
+transfer_rig_run_but(const char *group, const struct way *ways, size_t n_ways,
+		     const struct CMUnitTest *each, size_t n_each, const struct CMUnitTest *once,
+		     size_t n_once, bool (*leave)(CMUnitTestFunction test, const struct way *way))
+{
+	static struct CMUnitTest all[RIG_TESTS_MAX];
+	static char names[RIG_TESTS_MAX][96];
+	size_t n = 0;
+
+	hc_assert(n_ways * n_each + n_once <= RIG_TESTS_MAX);
+	for (size_t i = 0; i < n_ways * n_each; i++) {
+		const struct way *way = &ways[i / n_each];
+
+		if (leave && leave(each[i % n_each].test_func, way))
+			continue;
+		all[n] = each[i % n_each];
+		snprintf(names[n], sizeof(names[n]), "%s on %s", all[n].name, way->name);
+		all[n].name = names[n];
+		all[n++].initial_state = (void *)(uintptr_t)way;
+	}
+	for (size_t i = 0; i < n_once; i++)
+		all[n++] = once[i];
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	hicache_log_sink_set(rig_log, NULL);
+	return _cmocka_run_group_tests(group, all, n, NULL, NULL);
+}
+
+static inline int transfer_rig_run(const char *group, const struct way *ways, size_t n_ways,
+				   const struct CMUnitTest *each, size_t n_each,
+				   const struct CMUnitTest *once, size_t n_once)
+{
+	return transfer_rig_run_but(group, ways, n_ways, each, n_each, once, n_once, NULL);
+}
+
 #endif

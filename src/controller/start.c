@@ -335,9 +335,10 @@ static int run(struct hc_transfer *t, struct hc_line *line, struct hc_op *op,
 	}
 	note_pages(t, op);
 	op->status = enqueue(t, op, line->stream);
-	op->unrecorded = hc_device_event_record(op->finish, line->stream) != 0;
-	if (op->unrecorded && !op->status)
-		op->status = -EIO;
+	err = hc_device_event_record(op->finish, line->stream);
+	op->unrecorded = err != 0;
+	if (!op->status)
+		op->status = err;
 	line->running[line->n_running++] = op;
 	pthread_cond_signal(&t->work);
 	return op->status;
@@ -376,7 +377,7 @@ static int start(struct hc_transfer *t, enum hc_plan_direction direction, uint64
 		 struct hc_producer *producer_p)
 {
 	struct hc_device_stream *caller;
-	struct hc_op *op;
+	struct hc_op *op = NULL;
 	int err = hc_device_stream_import(t->device, handle, &caller);
 
 	if (err)
@@ -391,7 +392,8 @@ static int start(struct hc_transfer *t, enum hc_plan_direction direction, uint64
 	}
 	hc_transfer_unlock(t);
 	hc_device_stream_destroy(caller);
-	return err;
+	/* -ENOMEM says that the queue is as it was; why it failed is in the ack. */
+	return op && err == -ENOMEM ? -EIO : err;
 }
 
 int hc_transfer_start_writing(struct hc_transfer *t, uint64_t stream)
