@@ -324,6 +324,26 @@ static void refuse_imported(struct hicache_transfer_params params)
 	assert_int_equal(hicache_transfer_open(device, NULL, &params, &none), -EINVAL);
 }
 
+/* [page][head][token][K, V][dim]: strides that leave room for another tensor between rows. */
+static void interleaved_trip(const uint8_t *tensors, struct hicache_transfer_params params)
+{
+	uint64_t k[LAYERS], v[LAYERS];
+
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		k[l] = (uintptr_t)tensors + l * N * 2 * ROW;
+		v[l] = k[l] + 32;
+	}
+	params.k = k;
+	params.v = v;
+	params.token_stride = 2 * 32;
+	params.head_stride = TOKENS * params.token_stride;
+	imported_trip(tensors, &params);
+	/* One token nearer, and the last of a head is the first of the next. */
+	params.head_stride -= params.token_stride;
+	assert_int_equal(hicache_transfer_open(device, NULL, &params, &transfer), -EINVAL);
+	assert_error("overlap");
+}
+
 /* Goal: an engine's tensors are imported by pointer and strides, K and V interleaved in one tensor
  * of pages; its own host buffer in each of SGLang's layouts takes pages and gives them back. On the
  * CPU, where tensors are ordinary memory. */
@@ -363,6 +383,9 @@ static void test_imported(void **state)
 		for (uint64_t b = 0; b < TENSOR_BYTES; b++)
 			tensors[b] = (uint8_t)(b * 7 + b / ROW * 3 + i);
 		imported_trip(tensors, &params);
+		/* The other way round: tokens of K and V in turns, heads further apart than tokens.
+		 */
+		interleaved_trip(tensors, params);
 		refuse_imported(params);
 	}
 	assert_int_equal(hicache_stream_destroy(device, stream), 0);
@@ -604,23 +627,46 @@ static void test_closed(void **state)
 static void test_fork(void **state)
 {
 	struct hicache_transfer_info info = {.size = sizeof(info)};
-	int status;
+	struct hicache_ack ack = {.size = sizeof(ack)};
+	struct hicache_hash from[N], to[N];
+	uint32_t pages[N], host[N];
+	int results[N], status;
+	int64_t producer;
 	pid_t pid;
 
 	engine_open(*state);
+	rig_chain(1, from, N);
+	rig_chain(1000, to, N);
+	rig_publish(from, N);
+	load_chain(from, pages);
+	assert_int_equal(hicache_transfer_write(transfer, pages, N, 0, 3, 0, stream, host), 0);
+	/* Under way in the parent, whose threads end it. */
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
 		uint32_t page = 0;
-		bool good = hicache_transfer_get(transfer, &info) == -ESTALE &&
-			    hicache_transfer_evict_host(transfer, &page, 1) == -ESTALE &&
-			    hicache_transfer_close(transfer, 0) == -ESTALE &&
-			    hicache_device_close(device) == -ESTALE;
+		bool good =
+			hicache_transfer_get(transfer, &info) == -ESTALE &&
+			hicache_transfer_write(transfer, pages, N, 0, 0, 0, stream, host) ==
+				-ESTALE &&
+			hicache_transfer_load(transfer, host, N, 0, 0, 0, pages) == -ESTALE &&
+			hicache_transfer_start_loading(transfer, stream, &producer) == -ESTALE &&
+			hicache_transfer_wait_layer(transfer, 0, 0, stream) == -ESTALE &&
+			hicache_transfer_poll(transfer, HICACHE_WRITES, &ack) == -ESTALE &&
+			hicache_transfer_reset(transfer, 0) == -ESTALE &&
+			hicache_transfer_publish(transfer, host, to, N, NULL, results) == -ESTALE &&
+			hicache_stream_destroy(device, stream) == -ESTALE &&
+			hicache_transfer_evict_host(transfer, &page, 1) == -ESTALE &&
+			hicache_transfer_close(transfer, 0) == -ESTALE &&
+			hicache_device_close(device) == -ESTALE;
 
 		_exit(good ? 0 : 1);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+	ack_expect(HICACHE_WRITES, 3, N);
+	assert_int_equal(hicache_transfer_publish(transfer, host, to, N, NULL, results), 0);
+	rig_expect_as(to, from, N);
 	engine_close();
 }
 
