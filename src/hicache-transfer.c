@@ -386,7 +386,7 @@ int hicache_transfer_start_loading(struct hicache_transfer *t, uint64_t stream, 
 int hicache_transfer_wait_layer(struct hicache_transfer *t, int64_t producer, uint32_t layer,
 				uint64_t stream)
 {
-	struct hc_producer p = {(int)(producer & 0xff), (uint32_t)(producer >> 8)};
+	struct hc_producer p = {(int)(producer & 0xff), (uint32_t)((uint64_t)producer >> 8)};
 	int rc = hc_transfer_enter(t, __func__, NULL, NULL);
 
 	if (rc)

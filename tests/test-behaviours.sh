@@ -21,5 +21,5 @@ sed -n 's/^|.*| \(test-.*\) |$/\1/p' "$table" | tr -d ',' | awk '{
 [ -s "$tmp/tests" ] || fail "no test in $table"
 while read -r file test; do
 	grep -q "^static void $test(" "$top_srcdir/tests/$file" || fail "$file has no $test"
-	[ "$(grep -c "[(]$test[)]" "$top_srcdir/tests/$file")" -ge 1 ] || fail "$file does not run $test"
+	[ "$(grep -c "[(]${test}[)]" "$top_srcdir/tests/$file")" -ge 1 ] || fail "$file does not run $test"
 done <"$tmp/tests"

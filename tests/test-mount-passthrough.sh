@@ -6,6 +6,7 @@
 . "${top_srcdir:-.}/tests/functions.sh"
 requires_root
 requires_fuse
+# shellcheck disable=SC2034 # of functions.sh: each mount here says it itself
 HC_TEST_PASSTHROUGH=
 
 mnt=$tmp/mnt

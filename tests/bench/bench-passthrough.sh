@@ -24,6 +24,7 @@ counter()
 }
 
 mkdir "$tmp/plain"
+# shellcheck disable=SC2034 # of functions.sh: each mount here says it itself
 HC_TEST_PASSTHROUGH=
 mount_one auto
 [ "$(counter auto fs_has_passthrough)" = 1 ] || {
