@@ -247,6 +247,9 @@ int hc_body_backing(struct hc_body *body, bool fresh, uint16_t *disk_p);
 void hc_body_outside_begin(struct hc_body *body);
 void hc_body_outside_seen(struct hc_body *body);
 void hc_body_outside_end(struct hc_body *body);
+/* By its last writer, which still counts as one: what the kernel wrote is summed. A rename that
+ * comes meanwhile finds the body unsealed, and does not wait. */
+void hc_body_sum(struct hc_body *body);
 /* Holds what the body begins with (copy-up). -ENOENT. */
 int hc_body_hold_source(struct hc_body *body, const struct hc_opener *opener) HC_MUST_CHECK;
 /* Fill a new body, which nobody else knows yet, with what another or a file has. -ESTALE: that one

@@ -221,6 +221,24 @@ void hc_body_outside_end(struct hc_body *body)
 	pthread_rwlock_unlock(&body->rw);
 }
 
+void hc_body_sum(struct hc_body *body)
+{
+	struct hc_bodies *bodies = &body->fs->bodies;
+	bool wanted;
+
+	pthread_mutex_lock(&bodies->lock);
+	wanted = body->n_writers == 1 && body->name &&
+		 (body->state == HC_B_TEMPORARY || body->state == HC_B_SHOWN) && !body->killed &&
+		 !body->settling;
+	pthread_mutex_unlock(&bodies->lock);
+	if (!wanted)
+		return;
+	pthread_rwlock_rdlock(&body->rw);
+	if (body->fill)
+		hc_fill_sum(body->fill);
+	pthread_rwlock_unlock(&body->rw);
+}
+
 int hc_body_copy_from(struct hc_body *body, struct hc_body *from)
 {
 	int err = -ESTALE;

@@ -120,8 +120,10 @@ void hc_handle_end(struct hc_fs *fs, struct hc_handle *handle)
 	if (handle->kind == HC_H_PAGE && handle->ref.data)
 		hc_node_release(fs->node, &handle->ref, 1);
 	if (handle->body) {
-		if (handle->outside)
+		if (handle->outside) {
 			hc_body_outside_end(handle->body);
+			hc_body_sum(handle->body);
+		}
 		hc_body_release(fs, handle->body, handle->writer);
 		hc_body_put(handle->body);
 	}

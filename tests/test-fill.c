@@ -321,7 +321,7 @@ static void test_sums_on_the_way(void **state)
 {
 	struct fixture *f = *state;
 	struct hc_fill_sums sums;
-	uint64_t checksum = 0;
+	uint64_t checksum = 0, n_changes;
 	int n_reads = 0;
 
 	hc_fill_sums_init(&sums, MAX_BYTES);
@@ -340,7 +340,65 @@ static void test_sums_on_the_way(void **state)
 			 0);
 	assert_int_equal(n_reads, 1);
 	assert_true(checksum != hc_checksum(f->model, 300001));
+	/* A leaf that was read back before the last change is not taken. */
+	n_changes = sums.n_changes;
+	hc_fill_sums_write(&sums, f->model + 70000, 1, 70000, NULL, false);
+	assert_false(hc_fill_sums_leaf(&sums, n_changes, HC_LEAF_BYTES, f->model));
+	assert_true(
+		hc_fill_sums_leaf(&sums, sums.n_changes, HC_LEAF_BYTES, f->model + HC_LEAF_BYTES));
+	assert_int_equal(hc_fill_sums_fold(&sums, 300001, NULL, read_nothing, &n_reads, &checksum),
+			 0);
+	assert_int_equal(n_reads, 1);
+	assert_true(checksum == hc_checksum(f->model, 300001));
 	hc_fill_sums_fini(&sums);
+}
+
+/* As the kernel writes to a body's file: past the fill. */
+static void write_outside(struct fixture *f, struct hc_fill *fill, size_t n, size_t offset)
+{
+	hc_autofd int fd = -1;
+	uint16_t disk;
+
+	assert_int_equal(hc_fill_backing(fill, &disk, &fd), 0);
+	for (size_t i = offset; i < offset + n; i++)
+		f->model[i] = (char)hc_rng_next(&f->rng);
+	hc_fill_outside(fill, 1);
+	assert_int_equal(pwrite(fd, f->model + offset, n, (off_t)offset), n);
+	hc_fill_outside(fill, -1);
+	f->model_bytes = hc_max_u64(f->model_bytes, offset + n);
+}
+
+/* Goal: what others wrote is summed ahead, and not read again; what changed since is. */
+static void test_sums_ahead(void **state)
+{
+	struct fixture *f = *state;
+	struct hc_publish item;
+	struct hc_page_info info;
+	struct hc_fill *fill;
+	hc_autofd int fd = -1;
+	uint16_t disk;
+
+	node_up(f);
+	for (int again = 0; again < 2; again++) {
+		fill = create(f, 0);
+		assert_int_equal(hc_fill_begin(fill, true), 0);
+		write_outside(f, fill, 300001, 0);
+		hc_fill_sum(fill);
+		if (again)
+			write_outside(f, fill, 1000, 150000);
+		publish_and_check(f, fill);
+	}
+	/* Bytes that change unseen are not in the sum, so it was made before. */
+	fill = create(f, 0);
+	assert_int_equal(hc_fill_begin(fill, true), 0);
+	write_outside(f, fill, 300001, 0);
+	hc_fill_sum(fill);
+	assert_int_equal(hc_fill_backing(fill, &disk, &fd), 0);
+	assert_int_equal(pwrite(fd, "unseen", 6, 150000), 6);
+	item = next_item(f);
+	assert_int_equal(hc_fill_publish(fill, &item), 0);
+	assert_int_equal(hc_node_stat(f->node, &item.key, false, &info), 0);
+	assert_true(info.checksum == hc_checksum(f->model, f->model_bytes));
 }
 
 /* Goal: a slot that held something else shows none of it. */
@@ -693,13 +751,11 @@ static void test_threads(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-	TEST(test_random),          TEST(test_random_memory_only),
-	TEST(test_random_disk_off), TEST(test_in_order),
-	TEST(test_sums_on_the_way), TEST(test_holes_are_zero),
-	TEST(test_overflow),        TEST(test_scratch),
-	TEST(test_quota),           TEST(test_disk_off_limits),
-	TEST(test_no_slot),         TEST(test_copy),
-	TEST(test_publish_fails),   TEST(test_restart),
+	TEST(test_random),         TEST(test_random_memory_only), TEST(test_random_disk_off),
+	TEST(test_in_order),       TEST(test_sums_on_the_way),    TEST(test_sums_ahead),
+	TEST(test_holes_are_zero), TEST(test_overflow),           TEST(test_scratch),
+	TEST(test_quota),          TEST(test_disk_off_limits),    TEST(test_no_slot),
+	TEST(test_copy),           TEST(test_publish_fails),      TEST(test_restart),
 	TEST(test_threads),
 };
 

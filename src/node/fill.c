@@ -707,22 +707,35 @@ void hc_fill_set_mtime(struct hc_fill *fill, uint64_t mtime_ns)
 	pthread_mutex_unlock(&fill->lock);
 }
 
+/* A file of the fill that can be read without its lock; -1: nothing to be summed. */
+static int sum_begin(struct hc_fill *fill, uint64_t *size_bytes_p, uint64_t *n_changes_p)
+{
+	int fd = -1;
+
+	pthread_mutex_lock(&fill->lock);
+	if (fill->where == HC_FILL_STAGED && !atomic_load(&fill->n_outside) &&
+	    fill->size_bytes <= max_page_bytes(fill)) {
+		fd = fcntl(fill->fd, F_DUPFD_CLOEXEC, 0);
+		*size_bytes_p = fill->size_bytes;
+		*n_changes_p = fill->sums.n_changes;
+	}
+	pthread_mutex_unlock(&fill->lock);
+	return fd;
+}
+
 void hc_fill_sum(struct hc_fill *fill)
 {
-	hc_autofree char *leaf = malloc(HC_LEAF_BYTES);
-	hc_autofd int fd = -1;
-	uint64_t size_bytes = 0, at;
-	uint16_t disk;
+	uint64_t size_bytes = 0, n_changes = 0;
+	hc_autofd int fd = sum_begin(fill, &size_bytes, &n_changes);
+	hc_autofree char *leaf = fd < 0 ? NULL : malloc(HC_LEAF_BYTES);
+	bool same = leaf;
 	size_t got;
 
-	if (!leaf || hc_fill_backing(fill, &disk, &fd))
-		return;
-	size_bytes = hc_fill_size(fill);
-	for (at = 0; at + HC_LEAF_BYTES <= size_bytes; at += HC_LEAF_BYTES) {
+	for (uint64_t at = 0; same && at + HC_LEAF_BYTES <= size_bytes; at += HC_LEAF_BYTES) {
 		if (hc_pread_full(fd, leaf, HC_LEAF_BYTES, (off_t)at, &got) || got < HC_LEAF_BYTES)
 			return;
 		pthread_mutex_lock(&fill->lock);
-		hc_fill_sums_leaf(&fill->sums, at, leaf);
+		same = hc_fill_sums_leaf(&fill->sums, n_changes, at, leaf);
 		pthread_mutex_unlock(&fill->lock);
 	}
 }

@@ -62,8 +62,8 @@ int hc_fill_look(struct hc_fill *fill) HC_MUST_CHECK;
 /* The file's time of change; false while every writer is seen. */
 bool hc_fill_mtime(struct hc_fill *fill, uint64_t *mtime_ns_p);
 void hc_fill_set_mtime(struct hc_fill *fill, uint64_t mtime_ns);
-/* Sums what is not known yet, so that publish is short; the body may be read meanwhile, not
- * written. */
+/* Sums a file that somebody else wrote, so that publish is short. The body may be used meanwhile;
+ * when it is written, the rest is left to publish. */
 void hc_fill_sum(struct hc_fill *fill);
 
 #endif

@@ -20,6 +20,7 @@ void hc_fill_sums_fini(struct hc_fill_sums *sums)
 
 void hc_fill_sums_reset(struct hc_fill_sums *sums)
 {
+	sums->n_changes++;
 	if (sums->room)
 		memset(sums->known, 0, sums->room);
 	sums->end = 0;
@@ -96,6 +97,7 @@ void hc_fill_sums_write(struct hc_fill_sums *sums, const void *data, size_t n, u
 	bool in_order = offset == sums->end && !failed;
 	const char *from = data;
 
+	sums->n_changes++;
 	/* Too long for a page, or no memory: every leaf that is not known is read back. */
 	if (offset + n > sums->max_bytes || !make_room(sums, offset + n)) {
 		hc_fill_sums_reset(sums);
@@ -122,14 +124,19 @@ void hc_fill_sums_write(struct hc_fill_sums *sums, const void *data, size_t n, u
 	}
 }
 
-void hc_fill_sums_leaf(struct hc_fill_sums *sums, uint64_t offset, const void *leaf)
+bool hc_fill_sums_leaf(struct hc_fill_sums *sums, uint64_t n_changes, uint64_t offset,
+		       const void *leaf)
 {
+	if (sums->n_changes != n_changes)
+		return false;
 	if (offset + HC_LEAF_BYTES <= sums->max_bytes && make_room(sums, offset + HC_LEAF_BYTES))
 		set(sums, (size_t)(offset / HC_LEAF_BYTES), leaf);
+	return true;
 }
 
 void hc_fill_sums_truncate(struct hc_fill_sums *sums, uint64_t size_bytes)
 {
+	sums->n_changes++;
 	for (size_t i = (size_t)(size_bytes / HC_LEAF_BYTES); i < sums->room; i++)
 		sums->known[i] = 0;
 	sums->end = hc_min_u64(sums->end, size_bytes);

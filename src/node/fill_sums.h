@@ -13,8 +13,9 @@ struct hc_fill_sums {
 	uint64_t *leaves;
 	uint8_t *known; /* of each leaf */
 	size_t room;
-	uint64_t end; /* [0, end) came in order */
-	char *carry;  /* beginning of a leaf that is in a file, one leaf of room */
+	uint64_t end;       /* [0, end) came in order */
+	uint64_t n_changes; /* of the bytes: what was read back before one of them is stale */
+	char *carry;        /* beginning of a leaf that is in a file, one leaf of room */
 	size_t carry_leaf;
 	size_t carry_bytes; /* 0: none */
 };
@@ -26,8 +27,9 @@ void hc_fill_sums_reset(struct hc_fill_sums *sums);
  * may be there. */
 void hc_fill_sums_write(struct hc_fill_sums *sums, const void *data, size_t n, uint64_t offset,
 			const void *memory, bool failed);
-/* A whole leaf that was read back. */
-void hc_fill_sums_leaf(struct hc_fill_sums *sums, uint64_t offset, const void *leaf);
+/* A whole leaf that was read back when n_changes was such. False: it has changed since. */
+bool hc_fill_sums_leaf(struct hc_fill_sums *sums, uint64_t n_changes, uint64_t offset,
+		       const void *leaf);
 void hc_fill_sums_truncate(struct hc_fill_sums *sums, uint64_t size_bytes);
 /* The page's checksum; leaves that are not known come from memory or read (0 or -errno). -ENOMEM.
  */
