@@ -28,6 +28,9 @@
 #define HC_FILL_LOOK_BYTES (16 * HC_MIB)
 /* How long a body in memory of its own may wait for a slot at publish. */
 #define HC_FILL_PUBLISH_NS HC_NS_PER_S
+/* How long a slot is waited for where a file would have no room either: backups that fail on a full
+ * disk give theirs back. */
+#define HC_FILL_ROOM_NS (2 * HC_NS_PER_S)
 
 enum hc_fill_where {
 	HC_FILL_NOWHERE,
@@ -170,6 +173,16 @@ static int take_slot(struct hc_fill *fill, uint64_t size_bytes, uint64_t deadlin
 	return hc_node_reserve(fill->node, &how, 1, ref_p, &n);
 }
 
+static bool disks_are_full(struct hc_node *node, uint64_t size_bytes)
+{
+	uint32_t n = hc_node_n_disks(node);
+	bool full = n;
+
+	for (uint32_t disk = 0; disk < n && full; disk++)
+		full = !hc_disk_has_room(node, (uint16_t)disk, size_bytes, false);
+	return full;
+}
+
 /* From nowhere to where a body of that size (0: not told) belongs. */
 static int place(struct hc_fill *fill, uint64_t size_bytes)
 {
@@ -177,6 +190,9 @@ static int place(struct hc_fill *fill, uint64_t size_bytes)
 
 	if (size_bytes && size_bytes <= max_page_bytes(fill)) {
 		err = take_slot(fill, size_bytes, 0, &fill->ref);
+		if (err == -ENOSPC && disks_are_full(fill->node, size_bytes))
+			err = take_slot(fill, size_bytes, hc_clock_now_ns() + HC_FILL_ROOM_NS,
+					&fill->ref);
 		if (!err) {
 			fill->where = HC_FILL_SLOT;
 			return 0;
